@@ -1,0 +1,43 @@
+"""What a model refuses, each with one sentence: what was given, what is allowed, what to do.
+
+The checks read values, so they are left out while `torch.compile` traces.
+"""
+
+import torch
+from torch import Tensor
+
+
+def check_tokens(input_ids: Tensor | None, attention_mask: Tensor | None, vocab_size: int, name: str = "input_ids"):
+    """Refuse an empty batch, an id outside the vocabulary, and a row that the mask hides altogether."""
+    if torch.compiler.is_compiling():
+        return
+    if input_ids is not None:
+        if input_ids.numel() == 0:
+            raise ValueError(f"{name} has shape {tuple(input_ids.shape)}; give at least one sequence of one token")
+        low, high = (bound.item() for bound in input_ids.aminmax())
+        if low < 0 or high >= vocab_size:
+            raise ValueError(
+                f"{name} has the token id {low if low < 0 else high}, but the vocabulary has ids 0 to "
+                f"{vocab_size - 1}; check the tokenizer or call resize_token_embeddings"
+            )
+    if attention_mask is not None:
+        hidden_rows = (attention_mask.sum(dim=1) == 0).nonzero()
+        if len(hidden_rows) > 0:
+            raise ValueError(
+                f"attention_mask is all zeros in row {hidden_rows[0].item()}; leave empty sequences out of the batch"
+            )
+
+
+def check_one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None):
+    if (input_ids is None) == (inputs_embeds is None):
+        raise ValueError("give either input_ids or inputs_embeds, and not both")
+
+
+def check_labels(labels: Tensor, num_labels: int):
+    """Refuse a label that is neither a class nor -100."""
+    if torch.compiler.is_compiling() or labels.numel() == 0:
+        return
+    real = labels[labels != -100]
+    if real.numel() and (real.min() < 0 or real.max() >= num_labels):
+        wrong = real.min() if real.min() < 0 else real.max()
+        raise ValueError(f"labels has {wrong.item()}, but only 0 to {num_labels - 1} and -100 (ignored) are allowed")

@@ -1,0 +1,35 @@
+# Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of rung 1."""
+
+from typing import ClassVar
+
+from .configuration_base import EduConfig, strict
+
+
+@strict
+class EduFeedForwardConfig(EduConfig):
+    """Defaults are of the size of the paper's models for the Brown corpus (its table of results).
+
+    Args:
+        window_size: how many words it predicts the next one from, the paper's n - 1.
+        direct_connections: whether the word vectors also reach the output directly, past the tanh layer (W).
+    """
+
+    model_type = "edu_feedforward"
+    heads: ClassVar[dict[str, str]] = {"AutoModelForCausalLM": "EduFeedForwardForCausalLM"}
+
+    embedding_size: int = 60
+    hidden_size: int = 100
+    window_size: int = 4
+    direct_connections: bool = True
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        if self.tie_word_embeddings:
+            raise ValueError(
+                "tie_word_embeddings cannot be True on this rung: the output sees the whole window, not one word vector"
+            )
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return 1
