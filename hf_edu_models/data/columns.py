@@ -97,6 +97,11 @@ def plan_columns(
     return Plan(task, origin, _is_flipped(task, origin, available))
 
 
+def read_column(dataset: Any, name: str) -> list:
+    """All values of a column as Python objects, many times faster than row by row."""
+    return dataset.select_columns([name]).with_format("arrow")[:][name].to_pylist()
+
+
 def _given(available: list[str], columns: Mapping[str, Any] | None) -> dict[str, Any]:
     given = dict(columns or {})
     for name, column in given.items():

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .columns import read_column
+
 
 def limit(dataset: Any, size: int, seed: int, streaming: bool) -> Any:
     """At most `size` rows: the first ones of running text and of streams, else a seeded sample."""
@@ -55,7 +57,7 @@ def _document_border(train: Any, border: int) -> int:
     """The last start of a document at or before `border`."""
     if "document" not in train.column_names:
         return border
-    documents = train["document"][: border + 1]
+    documents = read_column(train, "document")
     while border > 0 and documents[border] == documents[border - 1]:
         border -= 1
     return border

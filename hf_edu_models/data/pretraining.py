@@ -1,0 +1,358 @@
+"""BERT's pre-training data: sentence pairs for next sentence prediction, and masking that is new in every epoch.
+
+Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 and Appendix A.1, A.2.
+Differs from the paper: pairs are built once and masked while training (the paper masks beforehand, ten times over); a
+last sentence without a next one serves only as somebody's second segment, so that exactly half of the pairs are next.
+"""
+
+from __future__ import annotations
+
+import bisect
+import os
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
+
+from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content
+from .columns import read_column
+from .tokenization import continuation_table
+
+IS_NEXT, IS_RANDOM = 0, 1  # as in BertForNextSentencePrediction
+ROWS = 2_000
+SENTENCE_END = re.compile(r"(?<=[.!?。！？…])[\"'”’»)\]]*\s+(?=\S)")
+
+
+def build_nsp_pairs(
+    corpus: Any,
+    tokenizer: PreTrainedTokenizerBase,
+    *,
+    max_length: int = 128,
+    short_probability: float = 0.1,
+    random_probability: float = 0.5,
+    repeats: int = 1,
+    split_sentences: bool = False,
+    seed: int = 0,
+    num_proc: int | None = None,
+    cache_dir: str | os.PathLike | None = None,
+) -> Any:
+    """Pairs of segments from documents: `input_ids`, `token_type_ids`, `next_sentence_label` (0 next, 1 random).
+
+    Args:
+        corpus: Rows of `text` with their `document`, in order; rows of `sentences`; or lines with an empty line between
+            documents. A DatasetDict is built split by split.
+        short_probability: How many sequences aim at a random shorter length, so that the model sees short ones too.
+        repeats: How many times each document is cut into pairs, each time elsewhere.
+        split_sentences: Whether rows are paragraphs, to be cut at sentence ends first.
+    """
+    settings = {
+        "max_length": max_length,
+        "short_probability": short_probability,
+        "random_probability": random_probability,
+        "repeats": repeats,
+        "seed": seed,
+    }
+    _check_settings(settings, tokenizer)
+    if isinstance(corpus, dict):
+        options = {"split_sentences": split_sentences, "num_proc": num_proc, "cache_dir": cache_dir}
+        built = {split: build_nsp_pairs(dataset, tokenizer, **settings, **options) for split, dataset in corpus.items()}
+        return type(corpus)(built)
+    columns = [name for name in ("document", "text", "sentences") if name in corpus.column_names]
+    key = fingerprint(
+        content_of(corpus, columns), tokenizer_content(tokenizer), settings, split_sentences, code_version(_this_module())
+    )
+
+    def build(folder: Path) -> None:
+        _write_tokens(corpus, tokenizer, split_sentences, folder)
+        _write_pairs(folder, tokenizer, settings, num_proc)
+
+    import datasets
+
+    folder = build_once(cache_folder(cache_dir) / "nsp" / key, build)
+    return datasets.load_from_disk(str(folder / "pairs"))
+
+
+class PairBuilder:
+    """Cuts documents into pairs; token ids stay in files on disk, so workers share them and nothing is copied."""
+
+    def __init__(self, folder: Path, cls_id: int, sep_id: int, settings: dict[str, Any]):
+        self.folder, self.cls_id, self.sep_id, self.settings = folder, cls_id, sep_id, settings
+        self.room = settings["max_length"] - 3  # [CLS], [SEP], [SEP]
+        self._files: tuple | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_files": None}
+
+    def open(self) -> tuple[np.ndarray, list[int], list[int]]:
+        """Token ids, the first token of every sentence, the first sentence of every document."""
+        if self._files is None:
+            tokens, sentences, documents = (
+                np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("tokens", "sentences", "documents")
+            )
+            self._files = tokens, sentences.tolist(), documents.tolist()
+        return self._files
+
+    def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
+        rows: dict[str, list] = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
+        for document, repeat in zip(batch["document"], batch["repeat"], strict=True):
+            # A generator a document: the result does not depend on how the work is shared out.
+            rng = random.Random(f"{self.settings['seed']}-{repeat}-{document}")
+            for first, second, label in self.spans(document, rng):
+                input_ids, token_type_ids = self.join(first, second, rng)
+                rows["input_ids"].append(input_ids)
+                rows["token_type_ids"].append(token_type_ids)
+                rows["next_sentence_label"].append(label)
+        return rows
+
+    def spans(self, document: int, rng: random.Random) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
+        """First and last token of both segments, and the label, from the start of a document to its end."""
+        _, sentences, documents = self.open()
+        position, last = documents[document], documents[document + 1]
+        while position < last - 1:
+            wanted = self.wanted_length(rng)
+            end = self.fill(position, wanted, last, at_least=2)
+            border = rng.randint(position + 1, end - 1)
+            first = sentences[position], sentences[border]
+            if rng.random() < self.settings["random_probability"]:
+                second = self.elsewhere(document, wanted - (first[1] - first[0]), rng)
+                position, label = border, IS_RANDOM  # what was not used is read again
+            else:
+                second = sentences[border], sentences[end]
+                position, label = end, IS_NEXT
+            yield first, second, label
+
+    def wanted_length(self, rng: random.Random) -> int:
+        if rng.random() < self.settings["short_probability"]:
+            return rng.randint(2, self.room)
+        return self.room
+
+    def fill(self, position: int, wanted: int, last: int, at_least: int) -> int:
+        """The sentence after the one with which `wanted` tokens are reached."""
+        _, sentences, _ = self.open()
+        reached = bisect.bisect_left(sentences, sentences[position] + wanted, position + 1, last)
+        return min(max(reached, position + at_least), last)
+
+    def elsewhere(self, document: int, wanted: int, rng: random.Random) -> tuple[int, int]:
+        """A span that starts at any sentence of any *other* document."""
+        _, sentences, documents = self.open()
+        other = rng.randrange(len(documents) - 2)
+        other += other >= document
+        start = rng.randrange(documents[other], documents[other + 1])
+        return sentences[start], sentences[self.fill(start, wanted, documents[other + 1], at_least=1)]
+
+    def join(self, first: tuple[int, int], second: tuple[int, int], rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
+        """[CLS] first [SEP] second [SEP], cut to the length at the ends of the longer segment."""
+        tokens, _, _ = self.open()
+        keep_first, keep_second = share_room(first[1] - first[0], second[1] - second[0], self.room)
+        left, right = self.cut(first, keep_first, rng), self.cut(second, keep_second, rng)
+        input_ids = np.empty(keep_first + keep_second + 3, np.int32)
+        input_ids[0], input_ids[keep_first + 1], input_ids[-1] = self.cls_id, self.sep_id, self.sep_id
+        input_ids[1 : keep_first + 1] = tokens[left : left + keep_first]
+        input_ids[keep_first + 2 : -1] = tokens[right : right + keep_second]
+        token_type_ids = np.zeros(len(input_ids), np.int8)
+        token_type_ids[keep_first + 2 :] = 1
+        return input_ids, token_type_ids
+
+    def cut(self, span: tuple[int, int], keep: int, rng: random.Random) -> int:
+        """Where the kept tokens start: every token too many goes from the front or the back, by a coin."""
+        excess = span[1] - span[0] - keep
+        return span[0] + (rng.getrandbits(excess).bit_count() if excess else 0)
+
+
+def share_room(first: int, second: int, room: int) -> tuple[int, int]:
+    """Lengths after taking tokens one by one from the longer segment, from the second where they are equal."""
+    while first + second > room:
+        excess = first + second - room
+        if first == second:
+            return first - excess // 2, second - (excess - excess // 2)
+        step = min(excess, abs(first - second))
+        first, second = (first - step, second) if first > second else (first, second - step)
+    return first, second
+
+
+def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentences: bool, folder: Path) -> None:
+    sentences, documents = _sentences_by_document(corpus, split_sentences)
+    lengths, pieces = [], []
+    for start in range(0, len(sentences), ROWS):
+        encoded = tokenizer(
+            sentences[start : start + ROWS],
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        lengths += map(len, encoded)
+        pieces.append(np.fromiter((token for ids in encoded for token in ids), np.int32))
+    lengths, documents = np.asarray(lengths, np.int64), np.asarray(documents, np.int64)
+    spoken = lengths > 0  # a sentence of nothing but control characters has no token
+    _, documents = np.unique(documents[spoken], return_inverse=True)
+    counts = np.bincount(documents) if len(documents) else np.zeros(0, np.int64)
+    if len(counts) < 2 or counts.max() < 2:
+        raise ValueError(
+            f"next sentence prediction needs two documents or more, one of them of two sentences or more; found "
+            f"{len(counts)} document(s) and {int(spoken.sum())} sentence(s)"
+        )
+    np.save(folder / "tokens.npy", np.concatenate(pieces))
+    np.save(folder / "sentences.npy", np.concatenate([[0], np.cumsum(lengths[spoken])]))
+    np.save(folder / "documents.npy", np.concatenate([[0], np.cumsum(counts)]))
+
+
+def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str], list[int]]:
+    """All sentences, those of one document together and in order, each with the number of its document."""
+    if "sentences" in corpus.column_names:
+        groups = read_column(corpus, "sentences")
+    elif "text" in corpus.column_names:
+        groups = _group_rows(corpus)
+    else:
+        raise ValueError(f"pairs are built from 'text' or 'sentences'; the corpus has {', '.join(corpus.column_names)}")
+    sentences, documents = [], []
+    for number, group in enumerate(groups):
+        cut = [part for text in group for part in cut_sentences(text)] if split_sentences else group
+        cut = [text for text in cut if text and not text.isspace()]
+        sentences += cut
+        documents += [number] * len(cut)
+    return sentences, documents
+
+
+def cut_sentences(text: str) -> list[str]:
+    """A paragraph at its sentence ends; segments need not be sentences of a grammar (the paper's Section 3)."""
+    return [part for part in SENTENCE_END.split(text) if part]
+
+
+def _group_rows(corpus: Any) -> list[list[str]]:
+    texts = read_column(corpus, "text")
+    groups: dict[Any, list[str]] = {}
+    if "document" in corpus.column_names:
+        for document, text in zip(read_column(corpus, "document"), texts, strict=True):
+            groups.setdefault(document, []).append(text)
+        return list(groups.values())
+    if all(text and not text.isspace() for text in texts):
+        raise ValueError(
+            "pairs need to know where documents end: give a column 'document', or an empty row between documents"
+        )
+    number = 0
+    for text in texts:
+        if text and not text.isspace():
+            groups.setdefault(number, []).append(text)
+        else:
+            number += 1
+    return list(groups.values())
+
+
+def _write_pairs(folder: Path, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any], num_proc: int | None) -> None:
+    import datasets
+
+    count = len(np.load(folder / "documents.npy")) - 1
+    numbers = np.arange(count * settings["repeats"])
+    work = datasets.Dataset.from_dict({"document": numbers % count, "repeat": numbers // count})
+    features = datasets.Features(
+        input_ids=datasets.List(datasets.Value("int32")),
+        token_type_ids=datasets.List(datasets.Value("int8")),
+        next_sentence_label=datasets.ClassLabel(names=["next", "random"]),
+    )
+    pairs = work.map(
+        PairBuilder(folder, tokenizer.cls_token_id, tokenizer.sep_token_id, settings),
+        batched=True,
+        batch_size=200,
+        num_proc=num_proc if num_proc and 1 < num_proc <= len(work) else None,
+        remove_columns=work.column_names,
+        features=features,
+        cache_file_name=str(folder / "work.arrow"),
+        new_fingerprint=folder.name.strip("."),
+        desc="sentence pairs",
+    )
+    pairs.save_to_disk(str(folder / "pairs"))
+    for file in [*folder.glob("work*.arrow"), *folder.glob("*.npy")]:
+        file.unlink()
+
+
+def _check_settings(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:
+    if settings["max_length"] < 5:
+        raise ValueError(f"max_length must leave a token for both segments: 5 or more, got {settings['max_length']}")
+    for name in ("short_probability", "random_probability"):
+        if not 0 <= settings[name] <= 1:
+            raise ValueError(f"{name} must be from 0 to 1, got {settings[name]}")
+    if settings["repeats"] < 1:
+        raise ValueError(f"repeats must be 1 or more, got {settings['repeats']}")
+    if tokenizer.cls_token_id is None or tokenizer.sep_token_id is None:
+        raise ValueError("pairs need a tokenizer with [CLS] and [SEP]; train one with rung='bert'")
+
+
+def _this_module():
+    import sys
+
+    return sys.modules[__name__]
+
+
+@dataclass
+class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
+    """Pads and masks: 15% of the tokens to predict, of these 80% [MASK], 10% another word, 10% as they were.
+
+    Takes the arguments of transformers' `DataCollatorForLanguageModeling`. It keeps 80/10/10 for whole words, where
+    transformers masks all of them, and never puts a special token in place of a word. `next_sentence_label` passes through.
+    """
+
+    def __post_init__(self):
+        whole_words = self.whole_word_mask
+        self.whole_word_mask = False  # or the parent would overwrite the three rates
+        super().__post_init__()
+        self.whole_word_mask = whole_words
+        if not self.mlm:
+            raise ValueError("DataCollatorForPreTraining masks; for mlm=False use DataCollatorForLanguageModeling")
+        self._special, self._continues, self._ordinary = None, None, None
+
+    def get_generator(self, seed: int):
+        import torch
+
+        return torch.Generator().manual_seed(seed)
+
+    def numpy_call(self, examples: list) -> dict[str, Any]:
+        return {name: value.numpy() for name, value in self.torch_call(examples).items()}
+
+    def torch_mask_tokens(self, inputs, special_tokens_mask=None, offset_mapping=None):
+        """Masked `input_ids`, and `labels` that are -100 wherever nothing is to be predicted."""
+        import torch
+
+        chosen = self._choose(inputs, special_tokens_mask)  # (B, T)
+        labels = inputs.masked_fill(~chosen, -100)  # (B, T)
+        draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
+        masked = chosen & (draw < self.mask_replace_prob)
+        replaced = chosen & ~masked & (draw < self.mask_replace_prob + self.random_replace_prob)
+        words = torch.randint(len(self._ordinary), inputs.shape, generator=self.generator)  # (B, T)
+        masked_ids = inputs.masked_fill(masked, self.tokenizer.mask_token_id)
+        return torch.where(replaced, self._ordinary[words], masked_ids), labels
+
+    def _choose(self, inputs, special_tokens_mask):
+        """Which tokens to predict: each by itself, or all of a word together."""
+        import torch
+
+        self._make_tables()
+        special = self._special[inputs]  # (B, T)
+        if special_tokens_mask is not None:
+            special = special | special_tokens_mask.bool()
+        draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
+        if self.whole_word_mask:
+            # A piece takes the draw of the word's first piece.
+            heads = ~self._continues[inputs] | special
+            heads[:, 0] = True
+            places = torch.arange(inputs.shape[1]).expand_as(inputs)
+            draw = draw.gather(1, places.masked_fill(~heads, 0).cummax(dim=1).values)  # (B, T)
+        return (draw < self.mlm_probability) & ~special
+
+    def _make_tables(self) -> None:
+        import torch
+
+        if self._special is not None:
+            return
+        size = len(self.tokenizer)
+        special = torch.zeros(size, dtype=torch.bool)
+        special[torch.tensor(self.tokenizer.all_special_ids)] = True
+        if self.whole_word_mask:
+            self._continues = torch.tensor(continuation_table(self.tokenizer))
+        self._ordinary = torch.arange(size)[~special]
+        self._special = special
