@@ -16,6 +16,7 @@ from torch import Tensor
 
 # e^2x of anything within this range is a normal float32, so e^2q e^2k is right even where it rounds to 0 or infinity.
 LARGEST_EXPONENT = 43.0
+CACHE_NUMBERS = 2**18  # a megabyte of float32
 
 
 class FusedRNN:
@@ -91,7 +92,7 @@ class FusedDot:
         return keys
 
     @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, room: Tensor) -> Tensor:
+    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None) -> Tensor:
         return torch.bmm(keys, hidden[:, :, None]).squeeze(-1)
 
     @classmethod
@@ -113,8 +114,8 @@ class FusedCosine(FusedDot):
     """The same with the state brought to length one."""
 
     @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, room: Tensor) -> Tensor:
-        return super().step(F.normalize(hidden, dim=-1), projected, keys, vector, room)
+    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None) -> Tensor:
+        return super().step(F.normalize(hidden, dim=-1), projected, keys, vector)
 
     @classmethod
     def back(cls, scores_grad: Tensor, step: "Step", keys: Tensor, sums: "ScoreSums"):
@@ -138,8 +139,17 @@ class FusedAdditive:
         return torch.addcmul(one, keys, (2 * projected).exp_()[:, None, :], out=room).reciprocal_()
 
     @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor, room: Tensor) -> Tensor:
-        return torch.matmul(cls.fractions(projected, keys, room), -2 * vector)
+    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
+        """A few rows at a time on a CPU, so that what is written is still in the cache when it is read."""
+        numbers_a_row = keys.shape[1] * keys.shape[2]
+        rows = max(1, CACHE_NUMBERS // numbers_a_row) if keys.device.type == "cpu" else len(keys)
+        scores = keys.new_empty(keys.shape[:2])
+        room = torch.empty_like(keys[:rows])
+        for start in range(0, len(keys), rows):
+            part = slice(start, start + rows)
+            fractions = cls.fractions(projected[part], keys[part], room[: len(keys[part])])
+            torch.matmul(fractions, -2 * vector, out=scores[part])
+        return scores
 
     @classmethod
     def back(cls, scores_grad: Tensor, step: "Step", keys: Tensor, sums: "ScoreSums"):
@@ -202,12 +212,11 @@ class Step(NamedTuple):
 def walk(cell, score, from_words, keys, values, keep, hidden, memory, matrix, bias, vector) -> list[Step]:
     """All steps of the decoder. `keys` are as `score.ready` leaves them."""
     align_size = matrix.shape[0] - from_words.shape[-1]
-    room = torch.empty_like(keys)
     steps = []
     for from_word in from_words.unbind(dim=1):
         sums = torch.addmm(bias, hidden, matrix.t())
         projected, from_state = sums.split([align_size, from_word.shape[-1]], dim=-1)
-        scores = score.step(hidden, projected, keys, vector, room)
+        scores = score.step(hidden, projected, keys, vector)
         if keep is not None:
             scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
         alphas = scores.softmax(dim=-1)

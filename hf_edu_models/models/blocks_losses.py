@@ -25,20 +25,23 @@ class LinearCrossEntropy(torch.autograd.Function):
         needs_grad = any(ctx.needs_input_grad)
         hidden_grad = torch.empty_like(hidden_states) if needs_grad else None  # (P, D)
         weight_grad = torch.zeros_like(weight) if needs_grad else None  # (V, D)
-        bias_grad = torch.zeros_like(bias) if needs_grad and bias is not None else None
+        bias_grad = torch.zeros_like(bias) if needs_grad and bias is not None else None  # (V,)
         loss = hidden_states.new_zeros((), dtype=torch.promote_types(hidden_states.dtype, torch.float32))
         for start in range(0, len(labels), chunk_size):
             chunk = slice(start, start + chunk_size)
             wanted = labels[chunk, None]
-            logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)  # one chunk of (P, V)
-            log_total = logits.logsumexp(dim=-1, keepdim=True)
-            loss += (log_total - logits.gather(1, wanted)).sum()
+            logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)
+            # In place from here on: shift, exponentiate, divide. What is left is the softmax.
+            logits -= logits.amax(dim=-1, keepdim=True)
+            wanted_logits = logits.gather(1, wanted)
+            totals = logits.exp_().sum(dim=-1, keepdim=True)
+            loss += (totals.log() - wanted_logits).sum()
             if needs_grad:
-                logits_grad = logits.sub_(log_total).exp_()  # softmax minus one-hot
-                logits_grad.scatter_add_(1, wanted, torch.full_like(log_total, -1.0))
+                logits_grad = logits.div_(totals)
+                logits_grad.scatter_add_(1, wanted, torch.full_like(totals, -1.0))
                 logits_grad = logits_grad.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
-                weight_grad += logits_grad.t() @ hidden_states[chunk].to(weight.dtype)
+                weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
                 if bias is not None:
                     bias_grad += logits_grad.sum(dim=0)
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)

@@ -36,14 +36,17 @@ class EduBahdanauEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: (B, S, C), the annotations: what both directions know at each source position.
-        keys: (B, S, A), the annotations made ready for scoring; only inside `generate()`, where every step needs them.
-        gate_values: (B, S, gates x D), the annotations as the decoder's cell takes them; likewise.
+        score_keys: (B, S, A), the annotations ready for scoring. This and what follows is filled by `generate()`, so that
+            its steps need not compute it again.
+        cell_inputs: (B, S, gates x D), the annotations as the decoder's cell takes them.
+        step_weights: the weights of one step as one matrix.
     """
 
     last_hidden_state: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
-    keys: Tensor | None = None
-    gate_values: Tensor | None = None
+    score_keys: Tensor | None = None
+    cell_inputs: Tensor | None = None
+    step_weights: LoopWeights | None = None
 
 
 class AttentiveDecoder(nn.Module):
@@ -85,7 +88,7 @@ class AttentiveDecoder(nn.Module):
         if implementation == "fused" and keep is None:  # padded target words are rare enough for the eager loop
             projected = self.project(source)
         if projected is not None:
-            states, weights, state = self.run_fused(words, state, projected, source_keep)
+            states, weights, state = self.run_fused(words, state, *projected, source_keep)
         else:
             states, weights, state = self.run_eager(words, state, annotations, source_keep, keep)
         contexts = torch.bmm(weights, annotations)  # (B, T, C)
@@ -109,21 +112,27 @@ class AttentiveDecoder(nn.Module):
         return torch.stack(states, dim=1), torch.stack(weights, dim=1), state
 
     def run_fused(
-        self, words: Tensor, state: State, projected: tuple[Tensor, Tensor], source_keep: Tensor | None
+        self,
+        words: Tensor,
+        state: State,
+        keys: Tensor,
+        cell_inputs: Tensor,
+        step_weights: LoopWeights,
+        source_keep: Tensor | None,
     ) -> tuple[Tensor, Tensor, State]:
         """The same numbers by `AttentiveLoop`, which says how."""
         from_words = F.linear(words, self.cell.input_weight[:, : words.shape[-1]], self.cell.input_bias)
         start = (state[0], state[1] if len(state) > 1 else None)
         kinds = FUSED_CELLS[self.cell_type], FUSED_SCORES[self.score_type]
         run = AttentiveLoop.apply if torch.is_grad_enabled() else run_loop
-        states, memories, weights = run(*kinds, from_words, *projected, source_keep, *start, *self.loop_weights())
+        states, memories, weights = run(*kinds, from_words, keys, cell_inputs, source_keep, *start, *step_weights)
         last = (states[:, -1],) if memories is None else (states[:, -1], memories[:, -1])
         return states, weights, last
 
-    def project(self, source: EduBahdanauEncoderOutput) -> tuple[Tensor, Tensor] | None:
-        """The annotations as keys and as the cell's gates take them; None where only the eager loop is exact."""
-        if source.keys is not None and not torch.is_grad_enabled():
-            return source.keys, source.gate_values
+    def project(self, source: EduBahdanauEncoderOutput) -> tuple[Tensor, Tensor, LoopWeights] | None:
+        """What `run_fused` needs of source and weights; None where only the eager loop is exact."""
+        if source.step_weights is not None and not torch.is_grad_enabled():
+            return source.score_keys, source.cell_inputs, source.step_weights
         annotations = source.last_hidden_state
         is_mixed = torch.is_autocast_enabled(annotations.device.type)
         if is_mixed or annotations.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
@@ -134,8 +143,10 @@ class AttentiveDecoder(nn.Module):
             largest_query = self.score.query_weight.abs().sum(dim=1).max()
             if torch.maximum(keys.abs().max(), largest_query) > LARGEST_EXPONENT:
                 return None
-        values = F.linear(annotations, self.cell.input_weight[:, self.embed_tokens.embedding_dim :])
-        return keys if torch.is_grad_enabled() else FUSED_SCORES[self.score_type].ready(keys), values
+        if not torch.is_grad_enabled():
+            keys = FUSED_SCORES[self.score_type].ready(keys)
+        cell_inputs = F.linear(annotations, self.cell.input_weight[:, self.embed_tokens.embedding_dim :])
+        return keys, cell_inputs, self.loop_weights()
 
     def loop_weights(self) -> LoopWeights:
         """The weights of one step as one matrix."""
@@ -280,8 +291,8 @@ class EduBahdanauForConditionalGeneration(Seq2SeqHead, EduBahdanauPreTrainedMode
     def _expand_inputs_for_generation(self, *args, **model_kwargs):
         """Project the annotations before they are repeated for the beams, and once for all the steps."""
         source = model_kwargs.get("encoder_outputs")
-        if source is not None and self.config.recurrent_implementation == "fused":
+        if isinstance(source, EduBahdanauEncoderOutput) and self.config.recurrent_implementation == "fused":
             projected = self.model.decoder.project(source)
             if projected is not None:
-                source["keys"], source["gate_values"] = projected
+                source["score_keys"], source["cell_inputs"], source["step_weights"] = projected
         return super()._expand_inputs_for_generation(*args, **model_kwargs)
