@@ -154,6 +154,10 @@ def _days_by_split(days: list[datetime.date], sizes: dict[str, int]) -> dict[str
 
 
 def _rows(days: list, size: int, formats: tuple[DateFormat, ...], rng: random.Random, split: str) -> dict[str, list]:
+    # Half of what there is at most: drawing the last ones would take for ever.
+    there = len(days) * len(formats) // 2
+    if size > there:
+        raise ValueError(f"dates has only {there} strings for {split}, not {size}; ask for fewer or add languages")
     seen: dict[str, tuple[str, str]] = {}
     for day, chosen in _draws(days, size, formats, rng):
         text = chosen.write(day)

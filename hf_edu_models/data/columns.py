@@ -131,7 +131,8 @@ def _direction(source, target, available, inside) -> dict[str, Any]:
 def _guess_task(available: list[str], given: Mapping[str, Any], inside: list[str] | None) -> str:
     have = {name for name in KNOWN if _known(name, available)} | set(given)
     two_sides = {"source", "target"} <= have or bool(inside) or len(language_columns(available)) > 1
-    if two_sides:
+    # Who says which column is the text or the tokens does not ask for a translation.
+    if two_sides and not given.keys() & {"text", "tokens", "sentences", "context"}:
         return "alignment" if "sure" in have else "translation"
     for task in ("question_answering", "multiple_choice", "token_classification", "documents", "classification"):
         if set(TASKS[task]) - {"id"} <= have:

@@ -25,7 +25,7 @@ from .tokenization import continuation_table
 
 IS_NEXT, IS_RANDOM = 0, 1  # as in BertForNextSentencePrediction
 ROWS = 2_000
-SENTENCE_END = re.compile(r"(?<=[.!?。！？…])[\"'”’»)\]]*\s+(?=\S)")
+SENTENCE = re.compile(r"\S.*?(?:[.!?。！？…]+[\"'”’»)\]]*(?=\s)|$)", re.DOTALL)
 
 
 def build_nsp_pairs(
@@ -221,7 +221,7 @@ def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str
 
 def cut_sentences(text: str) -> list[str]:
     """A paragraph at its sentence ends; segments need not be sentences of a grammar (the paper's Section 3)."""
-    return [part for part in SENTENCE_END.split(text) if part]
+    return SENTENCE.findall(text.rstrip())
 
 
 def _group_rows(corpus: Any) -> list[list[str]]:

@@ -10,15 +10,19 @@ import numpy as np
 NOT_CONTEXT = (-1, -1)
 
 
-def encode_question_answering(batch: dict[str, list], tokenizer: Any, max_length: int = 384, stride: int = 128) -> dict:
+def encode_question_answering(
+    batch: dict[str, list], tokenizer: Any, max_length: int = 384, stride: int = 128, max_question_length: int = 64
+) -> dict[str, list]:
     """Windows of (question, context) with `start_positions` and `end_positions`; an answer outside is [CLS], place 0.
 
     `example_id` and `offset_mapping` (characters of the context, -1 elsewhere) lead from a window back to its text.
     """
-    if not 0 <= stride < max_length:
-        raise ValueError(f"stride must be from 0 to max_length - 1 = {max_length - 1}, got {stride}")
+    # Each window must bring a token of context that the one before had not.
+    room = max_length - tokenizer.num_special_tokens_to_add(pair=True) - stride - 1
+    if stride < 0 or room < 1:
+        raise ValueError(f"max_length {max_length} has no room for a question and a stride of {stride}; take a shorter stride")
     windows = tokenizer(
-        [question.lstrip() for question in batch["question"]],
+        _cut_questions(batch["question"], tokenizer, min(room, max_question_length)),
         batch["context"],
         truncation="only_second",
         max_length=max_length,
@@ -37,6 +41,14 @@ def encode_question_answering(batch: dict[str, list], tokenizer: Any, max_length
         for name, value in zip(extra, (batch["id"][example], [list(pair) for pair in kept], start, end), strict=True):
             extra[name].append(value)
     return rows | extra
+
+
+def _cut_questions(questions: list[str], tokenizer: Any, longest: int) -> list[str]:
+    """Questions of at most `longest` tokens: a longer one would leave no room for its context."""
+    questions = [question.strip() for question in questions]
+    encoded = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ends = [offsets[longest - 1][1] if len(offsets) > longest else None for offsets in encoded["offset_mapping"]]
+    return [question[:end] for question, end in zip(questions, ends, strict=True)]
 
 
 def answer_positions(offsets: list[tuple[int, int]], answers: dict[str, list]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ def reshape(dataset: Any, plan: Plan) -> Any:
     built = {name: origin for name, origin in plan.origin.items() if _must_build(name, origin, plan, dataset)}
     if plan.task == "question_answering" and "id" not in plan.origin:
         dataset = dataset.map(_count_rows, with_indices=True, batched=True)
-        plan = Plan(plan.task, plan.origin | {"id": "id"}, plan.flipped)
+        plan = Plan(plan.task, {"id": "id"} | plan.origin, plan.flipped)
     if built:
         arguments = {"built": built, "flipped": plan.flipped}
         dataset = dataset.map(_build_columns, batched=True, fn_kwargs=arguments, features=_features(dataset, built))

@@ -141,7 +141,15 @@ def _train(texts: Iterator[list[str]], kind: str, vocab_size: int, lowercase: bo
         trainer = trainers.WordPieceTrainer(min_frequency=min_frequency, **common)
     else:
         trainer = trainers.WordLevelTrainer(min_frequency=min_frequency, **common)
-    backend.train_from_iterator(texts, trainer)
+    try:
+        backend.train_from_iterator(texts, trainer)
+    except Exception as problem:  # the library raises no narrower one
+        if "not large enough" not in str(problem):
+            raise
+        raise ValueError(
+            f"vocab_size {vocab_size} is too small for {kind}: 256 bytes, {len(names)} special tokens and every character "
+            "of the corpus must fit; ask for more, or use kind='bpe'"
+        ) from None
     _check_learned(backend, names)
     return _with_bytes(backend, specials["unk"]) if kind == "unigram" else backend
 

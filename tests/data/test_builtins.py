@@ -1,0 +1,227 @@
+"""Laws of the built-in tasks: one right answer, no overlap, the same for the same seed, made once."""
+
+import collections
+import datetime
+import re
+import time
+
+import pytest
+from babel.dates import format_date
+from num2words import num2words
+
+import hf_edu_models.data.builtin_dates as builtin_dates
+import hf_edu_models.data.builtin_numbers as builtin_numbers
+from hf_edu_models.data import BUILTINS, load_corpus
+from hf_edu_models.data.builtin_numbers import links, words_of
+from hf_edu_models.data.cache import build_once, code_version
+
+SMALL = {"train_size": 300, "validation_size": 60, "test_size": 60}
+
+
+@pytest.fixture(scope="module")
+def dates(tmp_path_factory):
+    return load_corpus("dates", train_size=6_000, validation_size=300, test_size=300, cache_dir=tmp_path_factory.mktemp("d"))
+
+
+@pytest.fixture(scope="module")
+def numbers(tmp_path_factory):
+    return load_corpus("numbers", **SMALL, cache_dir=tmp_path_factory.mktemp("n"))
+
+
+def without_leading_zeros(text):
+    return re.sub(r"(?<![0-9])0(?=[0-9])", "", text)
+
+
+def test_no_date_string_has_two_answers(dates):
+    """Written out in full for two years: every day, by every format of every language."""
+    formats = builtin_dates.formats_of(builtin_dates.LANGUAGES)
+    for year in (2004, 2035):
+        meanings = collections.defaultdict(set)
+        day = datetime.date(year, 1, 1)
+        while day.year == year:
+            for each in formats:
+                meanings[without_leading_zeros(format_date(day, each.pattern, locale=each.language))].add(day)
+            day += datetime.timedelta(days=1)
+        assert any(len(days) > 1 for days in meanings.values()), "the formats alone are ambiguous: this test can fail"
+        rows = [row for split in dates.values() for row in split if row["target"].startswith(str(year))]
+        assert len(rows) > 10
+        for row in rows:
+            assert meanings[without_leading_zeros(row["source"])] == {datetime.date.fromisoformat(row["target"])}, row
+
+
+@pytest.mark.parametrize("text", ["3/4/2021", "03/04/2021", "04/03/2021", "Thu, 04/03/2021"])
+def test_an_ambiguous_date_has_two_readings_or_a_weekday(text):
+    found = builtin_dates.readings(text, builtin_dates.formats_of(builtin_dates.LANGUAGES))
+    assert len(found) == (1 if text.startswith("Thu") else 2)
+
+
+def test_dates_are_written_in_many_languages_and_scripts(dates):
+    languages = set(dates["train"]["language"])
+    assert languages == set(builtin_dates.LANGUAGES) and len(languages) >= 8
+    text = "".join(dates["train"]["source"])
+    for script in ("Март", "年", "년", "مار", "בינואר", "जनवरी", "Μαΐου"):
+        assert script.lower() in text.lower()
+
+
+def test_dates_share_no_day_between_splits(dates):
+    days = [set(split["target"]) for split in dates.values()]
+    assert not days[0] & days[1] and not days[0] & days[2] and not days[1] & days[2]
+    sources = [source for split in dates.values() for source in split["source"]]
+    assert len(sources) == len(set(sources)) == 6_600
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_sizes_seed_and_splits(name, tmp_path):
+    first = load_corpus(name, **SMALL, seed=1, cache_dir=tmp_path / "a")
+    again = load_corpus(name, **SMALL, seed=1, cache_dir=tmp_path / "b")
+    other = load_corpus(name, **SMALL, seed=2, cache_dir=tmp_path / "a")
+    counted = "document" if name == "stories" else None
+    for split, size in (("train", 300), ("validation", 60), ("test", 60)):
+        assert len(set(first[split]["document"]) if counted else first[split]) == size
+        assert first[split].to_dict() == again[split].to_dict() != other[split].to_dict()
+
+
+@pytest.mark.parametrize("name", BUILTINS)
+def test_made_once(name, tmp_path, monkeypatch):
+    made = load_corpus(name, **SMALL, cache_dir=tmp_path)
+
+    def never(*args, **kwargs):
+        raise AssertionError("generated again")
+
+    monkeypatch.setattr("hf_edu_models.data.corpora._from_rows", never)
+    start = time.perf_counter()
+    assert load_corpus(name, **SMALL, cache_dir=tmp_path)["train"].to_dict() == made["train"].to_dict()
+    assert time.perf_counter() - start < 2
+    with pytest.raises(AssertionError, match="generated again"):
+        load_corpus(name, **(SMALL | {"train_size": 301}), cache_dir=tmp_path)
+
+
+def test_a_broken_build_leaves_nothing(tmp_path):
+    def build(folder):
+        (folder / "half").write_text("half")
+        raise RuntimeError("power cut")
+
+    with pytest.raises(RuntimeError):
+        build_once(tmp_path / "entry", build)
+    assert list(tmp_path.iterdir()) == []
+    build_once(tmp_path / "entry", lambda folder: (folder / "whole").write_text("whole"))
+    build_once(tmp_path / "entry", build)
+    assert [file.name for file in (tmp_path / "entry").iterdir()] == ["whole"]
+
+
+def test_changed_code_is_another_entry():
+    assert code_version(builtin_dates) != code_version(builtin_numbers)
+    assert code_version(builtin_dates) == code_version(builtin_dates)
+
+
+def test_numbers_are_what_num2words_says(numbers):
+    for row in numbers["train"]:
+        language, *digits = row["source"].split()
+        assert language == row["language"]
+        written = num2words(int("".join(digits)), lang=language)
+        assert row["target"].split() == re.sub(r"[-,]", " ", written).split()
+
+
+@pytest.mark.parametrize("language", builtin_numbers.LANGUAGES)
+def test_every_word_has_a_link_and_every_spoken_digit_a_sure_one(language):
+    for number in [*range(0, 130), *range(131, 1_000, 37), *range(1_001, 999_999, 7_919), 1_000_000, 20_300_004]:
+        sure, possible = links(number, language)
+        words, digits = words_of(number, language), str(number)
+        assert {j for _, j in sure + possible} == set(range(len(words))), (number, words)
+        spoken = {i for i, digit in enumerate(digits) if digit != "0"} if number else {0}
+        assert {i for i, _ in sure} == spoken == {i for i, _ in sure + possible}, (number, words)
+        assert not {tuple(link) for link in sure} & {tuple(link) for link in possible}
+
+
+@pytest.mark.parametrize(
+    ("number", "language", "sure", "possible"),
+    [
+        (342, "en", {"3": "three hundred", "4": "forty", "2": "two"}, {"3": "and"}),
+        (71, "fr", {"7": "soixante onze", "1": "onze"}, {"7": "et", "1": "et"}),
+        (12_345, "pl", {"1": "dwanaście", "2": "dwanaście", "3": "trzysta", "4": "czterdzieści", "5": "pięć"},
+         {"1": "tysięcy", "2": "tysięcy"}),
+        (20_001, "es", {"2": "veinte mil", "1": "uno"}, {}),
+    ],
+)  # fmt: skip
+def test_links_as_people_would_draw_them(number, language, sure, possible):
+    words = words_of(number, language)
+    for found, wanted in zip(links(number, language), (sure, possible), strict=True):
+        said = collections.defaultdict(list)
+        for i, j in found:
+            said[str(number)[i]].append(words[j])
+        assert {digit: " ".join(each) for digit, each in said.items()} == wanted
+
+
+def test_turned_numbers_have_turned_links(tmp_path):
+    row = builtin_numbers.make_row(342, "en", "to_words")
+    back = builtin_numbers.make_row(342, "en", "to_digits")
+    assert (row["source"], row["target"]) == (back["target"], back["source"])
+    assert sorted([j, i] for i, j in back["sure"]) == row["sure"]
+    both = load_corpus("numbers", **SMALL, direction="to_digits", maximum=9_999, cache_dir=tmp_path)
+    answers = collections.defaultdict(set)
+    for split in both.values():
+        for source, target in zip(split["source"], split["target"], strict=True):
+            answers[source].add(target)
+    assert max(map(len, answers.values())) == 1
+
+
+def test_numbers_share_no_number_between_splits(numbers):
+    seen = [{row.split(" ", 1)[1] for row in split["source"]} for split in numbers.values()]
+    assert not seen[0] & seen[1] and not seen[0] & seen[2] and not seen[1] & seen[2]
+
+
+@pytest.mark.parametrize("name", ["copy", "reverse"])
+def test_sequences_come_back(name, tmp_path):
+    corpus = load_corpus(name, **SMALL, min_length=3, max_length=9, symbols=5, cache_dir=tmp_path)
+    sources = [source for split in corpus.values() for source in split["source"]]
+    assert len(sources) == len(set(sources))
+    lengths = {len(source.split()) for source in sources}
+    assert min(lengths) >= 3 and max(lengths) == 9
+    assert {symbol for source in sources for symbol in source.split()} == set("abcde")
+    for row in corpus["train"]:
+        assert row["target"] == (row["source"] if name == "copy" else row["source"][::-1])
+
+
+def test_stories_are_documents_in_order(story_corpus):
+    told = {}
+    for split in story_corpus.values():
+        for row in split:
+            told.setdefault(row["document"], []).append(row["text"])
+    assert len(told) == 160
+    assert len({" ".join(story) for story in told.values()}) == 160
+    for story in told.values():
+        assert 6 <= len(story) <= 14
+        assert re.search(r"was a|was once|lived", story[0]) and re.search(r"no more|never lost|went home", story[-1])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "sentence"),
+    [
+        ("dates", {"languages": ["en_US", "klingon"]}, "klingon.*babel"),
+        ("dates", {"languages": []}, "at least one"),
+        ("dates", {"languages": ["en_US"], "train_size": 10**6}, "only .* not 1000000"),
+        ("numbers", {"languages": ["de"]}, "links for the languages"),
+        ("numbers", {"direction": "sideways"}, "to_words, to_digits"),
+        ("numbers", {"maximum": 9}, "too many"),
+        ("copy", {"min_length": 5, "max_length": 4}, "min_length <= max_length, got 5 and 4"),
+        ("reverse", {"symbols": 1, "max_length": 5}, "too few different sequences"),
+        ("copy", {"symbols": 63}, "from 1 to 62, got 63"),
+        ("stories", {"min_sentences": 2}, "4 <= min_sentences"),
+        ("dates", {"train_size": -1}, "0 or more; got -1"),
+    ],
+)
+def test_wrong_settings_are_refused_with_a_sentence(name, options, sentence, tmp_path):
+    with pytest.raises(ValueError, match=sentence):
+        load_corpus(name, cache_dir=tmp_path, **options)
+
+
+def test_an_unknown_option_is_named(tmp_path):
+    with pytest.raises(TypeError, match="dates has no option 'max_length'; it takes languages"):
+        load_corpus("dates", max_length=3, cache_dir=tmp_path)
+
+
+@pytest.mark.slow
+def test_twenty_thousand_dates_in_five_seconds(tmp_path):
+    start = time.perf_counter()
+    load_corpus("dates", train_size=20_000, validation_size=0, test_size=0, cache_dir=tmp_path)
+    assert time.perf_counter() - start < 5

@@ -1,0 +1,327 @@
+"""BERT's data: what is next, what is random, how full, how much is masked, and that it is made once."""
+
+import math
+import random
+import time
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertForPreTraining, DataCollatorForLanguageModeling
+
+from hf_edu_models.data import DataCollatorForPreTraining, build_nsp_pairs, cut_sentences, train_tokenizer
+from hf_edu_models.data.pretraining import share_room
+
+
+def make_documents(count=60, seed=0):
+    """Every token tells its document and its sentence, so a pair can be read back."""
+    rng = random.Random(seed)
+    rows = {"document": [], "text": []}
+    for document in range(count):
+        for sentence in range(rng.randint(2, 20)):
+            rows["document"].append(f"doc{document}")
+            rows["text"].append(" ".join([f"d{document}s{sentence}"] * rng.randint(1, 9)))
+    return datasets.Dataset.from_dict(rows)
+
+
+@pytest.fixture(scope="module")
+def documents():
+    return make_documents()
+
+
+@pytest.fixture(scope="module")
+def tokenizer(documents):
+    return train_tokenizer(documents, "word", 5_000, rung="bert")
+
+
+@pytest.fixture(scope="module")
+def pairs(documents, tokenizer, tmp_path_factory):
+    return build_nsp_pairs(documents, tokenizer, max_length=64, repeats=30, cache_dir=tmp_path_factory.mktemp("nsp"))
+
+
+def read(row, tokenizer):
+    """Sentences (document, number) of both segments, each once, in order."""
+    segments = [[], []]
+    for token, segment in zip(row["input_ids"], row["token_type_ids"], strict=True):
+        name = tokenizer.convert_ids_to_tokens(token)
+        if name.startswith("▁d"):
+            place = tuple(map(int, name.removeprefix("▁d").split("s")))
+            if not segments[segment] or segments[segment][-1] != place:
+                segments[segment].append(place)
+    return segments
+
+
+def is_near(count, total, rate, limit=4.5):
+    """Whether a count fits a rate: by chance wrong once in 100,000."""
+    return abs(count - total * rate) <= limit * math.sqrt(total * rate * (1 - rate))
+
+
+def test_the_next_is_next_and_the_random_is_from_another_document(pairs, tokenizer):
+    for row in pairs.select(range(3_000)):
+        first, second = read(row, tokenizer)
+        for segment in (first, second):
+            assert len({document for document, _ in segment}) == 1
+            assert [number for _, number in segment] == list(range(segment[0][1], segment[0][1] + len(segment)))
+        if row["next_sentence_label"] == 0:
+            gap = second[0][1] - first[-1][1]
+            # A pair that was cut to the length may have lost whole sentences at the ends that met.
+            assert second[0][0] == first[0][0] and (gap == 1 or (gap > 1 and len(row["input_ids"]) == 64))
+        else:
+            assert first[0][0] != second[0][0]
+
+
+def test_form_is_bert_s(pairs, tokenizer):
+    for row in pairs.select(range(500)):
+        ids, types = row["input_ids"], row["token_type_ids"]
+        middle = ids.index(tokenizer.sep_token_id)
+        assert ids[0] == tokenizer.cls_token_id and ids[-1] == tokenizer.sep_token_id
+        assert types == [0] * (middle + 1) + [1] * (len(ids) - middle - 1)
+        assert ids.count(tokenizer.sep_token_id) == 2 and 5 <= len(ids) <= 64
+
+
+def test_half_is_next(pairs):
+    labels = np.array(pairs["next_sentence_label"])
+    assert len(labels) > 2_000 and is_near(labels.sum(), len(labels), 0.5)
+
+
+def test_segments_are_filled_to_the_length_but_for_the_short_ones(tokenizer, tmp_path):
+    """Documents far longer than a sequence, so that only the draw of a shorter length leaves room."""
+    rows = {"document": [], "text": []}
+    for document in range(12):
+        rows["document"] += [str(document)] * 400
+        rows["text"] += [f"d{document}s1"] * 400
+    long = datasets.Dataset.from_dict(rows)
+    built = build_nsp_pairs(long, tokenizer, max_length=40, repeats=20, cache_dir=tmp_path)
+    lengths = np.array([len(ids) for ids in built["input_ids"]])
+    # A document's own end, or the end of the random one, may come too soon: few of 400 sentences.
+    short = (lengths < 40).mean()
+    never = build_nsp_pairs(long, tokenizer, max_length=40, repeats=20, short_probability=0, cache_dir=tmp_path)
+    ended = np.mean([len(ids) < 40 for ids in never["input_ids"]])
+    expected = 0.1 * 36 / 37 + ended  # the longest of the 37 shorter lengths is the full one
+    assert abs(short - expected) < 0.02 and ended < 0.08
+    always = build_nsp_pairs(long, tokenizer, max_length=40, short_probability=1, cache_dir=tmp_path)
+    assert {len(ids) for ids in always["input_ids"]} >= set(range(5, 41))
+
+
+def test_every_sentence_is_read_as_first_or_second(pairs, documents, tokenizer):
+    seen = {place for row in pairs for segment in read(row, tokenizer) for place in segment}
+    wanted = {tuple(map(int, text.split()[0].removeprefix("d").split("s"))) for text in documents["text"]}
+    assert seen == wanted
+
+
+def test_room_is_shared_as_token_by_token():
+    for first in range(1, 30):
+        for second in range(1, 30):
+            for room in range(2, 40):
+                a, b = first, second
+                while a + b > room:
+                    a, b = (a - 1, b) if a > b else (a, b - 1)
+                assert share_room(first, second, room) == (a, b)
+
+
+def test_cut_tokens_go_from_both_ends(tokenizer, tmp_path):
+    texts = [" ".join(f"d{document}s{word}" for word in range(19)) for document in range(50)]
+    long = datasets.Dataset.from_dict({"document": [i // 2 for i in range(50)], "text": texts})
+    tokenizer = train_tokenizer(long, "word", 5_000, rung="bert")
+    built = build_nsp_pairs(long, tokenizer, max_length=23, repeats=10, short_probability=0, cache_dir=tmp_path)
+    starts = [read(row, tokenizer)[0][0][1] for row in built]
+    assert {len(ids) for ids in built["input_ids"]} == {23}
+    assert 0 < np.mean(starts) and np.mean(starts) == pytest.approx(9 / 2, abs=0.5)  # 19 tokens to 10: half of 9
+
+
+def test_the_same_however_the_work_is_shared(documents, tokenizer, tmp_path):
+    one = build_nsp_pairs(documents, tokenizer, max_length=48, cache_dir=tmp_path / "one")
+    two = build_nsp_pairs(documents, tokenizer, max_length=48, num_proc=2, cache_dir=tmp_path / "two")
+    assert one.to_dict() == two.to_dict()
+    other = build_nsp_pairs(documents, tokenizer, max_length=48, seed=1, cache_dir=tmp_path / "one")
+    assert other.to_dict() != one.to_dict()
+
+
+def test_found_again_by_content(documents, tokenizer, tmp_path, monkeypatch):
+    made = build_nsp_pairs(documents, tokenizer, cache_dir=tmp_path)
+    tokenizer(["use", "changes the state of a tokenizer"], padding=True, truncation=True, max_length=4)
+    same = datasets.Dataset.from_dict(documents.to_dict())
+    monkeypatch.setattr("hf_edu_models.data.pretraining._write_pairs", lambda *args: pytest.fail("built again"))
+    start = time.perf_counter()
+    assert build_nsp_pairs(same, tokenizer, cache_dir=tmp_path).to_dict() == made.to_dict()
+    assert time.perf_counter() - start < 2
+    changed = documents.to_dict()
+    changed["text"][0] += " d0s0"
+    with pytest.raises(pytest.fail.Exception, match="built again"):
+        build_nsp_pairs(datasets.Dataset.from_dict(changed), tokenizer, cache_dir=tmp_path)
+    assert not [folder for folder in (tmp_path / "nsp").iterdir() if folder.name.startswith(".")]
+
+
+def test_three_ways_to_give_documents(tokenizer, tmp_path):
+    rows = make_documents(6)
+    groups = {}
+    for row in rows:
+        groups.setdefault(row["document"], []).append(row["text"])
+    as_lists = datasets.Dataset.from_dict({"sentences": list(groups.values())})
+    lines = [line for group in groups.values() for line in [*group, ""]]
+    as_lines = datasets.Dataset.from_dict({"text": lines})
+    built = [build_nsp_pairs(each, tokenizer, cache_dir=tmp_path).to_dict() for each in (rows, as_lists, as_lines)]
+    assert built[0] == built[1] == built[2]
+
+
+def test_paragraphs_are_cut_into_sentences(tokenizer, tmp_path):
+    assert cut_sentences("One. Two! 3.5 is a number.  Why?") == ["One.", "Two!", "3.5 is a number.", "Why?"]
+    assert cut_sentences('He said "no." She left.') == ['He said "no."', "She left."]
+    assert cut_sentences("一。 二！") == ["一。", "二！"]
+    one_row = datasets.Dataset.from_dict({"document": ["a", "b"], "text": ["d1s1 . d1s2 .", "d2s1 . d2s2 ."]})
+    with pytest.raises(ValueError, match="2 document.* and 2 sentence"):
+        build_nsp_pairs(one_row, tokenizer, cache_dir=tmp_path)
+    assert len(build_nsp_pairs(one_row, tokenizer, split_sentences=True, cache_dir=tmp_path)) == 2
+
+
+@pytest.mark.parametrize(
+    ("rows", "options", "sentence"),
+    [
+        ({"text": ["a", "b"]}, {}, "where documents end"),
+        ({"text": ["a", "b"], "document": [1, 1]}, {}, "two documents or more"),
+        ({"words": ["a"]}, {}, "'text' or 'sentences'; the corpus has words"),
+        ({"text": ["a"], "document": [1]}, {"max_length": 4}, "5 or more, got 4"),
+        ({"text": ["a"], "document": [1]}, {"short_probability": 2}, "short_probability must be from 0 to 1, got 2"),
+        ({"text": ["a"], "document": [1]}, {"repeats": 0}, "repeats must be 1 or more, got 0"),
+    ],
+)
+def test_wrong_corpora_are_refused_with_a_sentence(rows, options, sentence, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=sentence):
+        build_nsp_pairs(datasets.Dataset.from_dict(rows), tokenizer, cache_dir=tmp_path, **options)
+
+
+def test_a_tokenizer_without_cls_is_refused(documents, tmp_path):
+    with pytest.raises(ValueError, match="rung='bert'"):
+        build_nsp_pairs(documents, train_tokenizer(["a"], "word", 20), cache_dir=tmp_path)
+
+
+def masked_batches(tokenizer, story_corpus, tmp_path, batches=20, **options):
+    built = build_nsp_pairs(story_corpus["train"], tokenizer, max_length=96, repeats=4, cache_dir=tmp_path)
+    collator = DataCollatorForPreTraining(tokenizer, seed=3, **options)
+    for start in range(0, batches * 16, 16):
+        rows = [built[place % len(built)] for place in range(start, start + 16)]
+        batch = collator(rows)
+        original = DataCollatorForLanguageModeling(tokenizer, mlm=False)([dict(row) for row in rows])["input_ids"]
+        yield batch, original
+
+
+def counts_of(batches, tokenizer):
+    ordinary = chosen = masked = kept = replaced = 0
+    special_ids = torch.tensor(tokenizer.all_special_ids)
+    for batch, original in batches:
+        special = torch.isin(original, special_ids)
+        picked = batch["labels"] != -100
+        assert not (picked & special).any(), "special tokens and padding are never predicted"
+        assert torch.equal(batch["labels"][picked], original[picked])
+        assert torch.equal(batch["input_ids"][~picked], original[~picked])
+        now, before = batch["input_ids"][picked], original[picked]
+        assert not torch.isin(now[now != tokenizer.mask_token_id], special_ids).any()
+        ordinary += int((~special).sum())
+        chosen += int(picked.sum())
+        masked += int((now == tokenizer.mask_token_id).sum())
+        kept += int((now == before).sum())
+        replaced += int(((now != before) & (now != tokenizer.mask_token_id)).sum())
+    return ordinary, chosen, masked, kept, replaced
+
+
+@pytest.mark.parametrize("whole_words", [False, True])
+def test_rates_are_the_paper_s(whole_words, bert_tokenizer, story_corpus, tmp_path):
+    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=whole_words)
+    ordinary, chosen, masked, kept, replaced = counts_of(batches, bert_tokenizer)
+    same_by_chance = 0.1 / (len(bert_tokenizer) - 5)  # a random word may be the same word
+    # Pieces of a word are chosen together, so whole words spread wider than single tokens.
+    assert is_near(chosen, ordinary, 0.15, limit=9 if whole_words else 4.5)
+    assert is_near(masked, chosen, 0.8)
+    assert is_near(kept, chosen, 0.1 + same_by_chance)
+    assert is_near(replaced, chosen, 0.1 - same_by_chance)
+
+
+def test_other_rates_are_obeyed(bert_tokenizer, story_corpus, tmp_path):
+    options = {"mlm_probability": 0.4, "mask_replace_prob": 0.5, "random_replace_prob": 0.5}
+    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, **options)
+    ordinary, chosen, masked, kept, _ = counts_of(batches, bert_tokenizer)
+    assert is_near(chosen, ordinary, 0.4) and is_near(masked, chosen, 0.5) and kept < 0.02 * chosen
+
+
+def test_whole_words_are_chosen_whole(bert_tokenizer, story_corpus, tmp_path):
+    pieces = 0
+    for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=True):
+        for labels, ids in zip(batch["labels"].tolist(), original.tolist(), strict=True):
+            tokens = bert_tokenizer.convert_ids_to_tokens(ids)
+            for place in range(1, len(tokens)):
+                if tokens[place].startswith("##") and tokens[place - 1] not in ("[CLS]", "[SEP]"):
+                    pieces += 1
+                    assert (labels[place] == -100) == (labels[place - 1] == -100)
+    assert pieces > 1_000
+
+
+def test_single_tokens_are_chosen_alone(bert_tokenizer, story_corpus, tmp_path):
+    """The law above fails without whole words, so it can fail."""
+    with pytest.raises(AssertionError):
+        for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path):
+            for labels, ids in zip(batch["labels"].tolist(), original.tolist(), strict=True):
+                tokens = bert_tokenizer.convert_ids_to_tokens(ids)
+                for place in range(1, len(tokens)):
+                    if tokens[place].startswith("##") and tokens[place - 1] not in ("[CLS]", "[SEP]"):
+                        assert (labels[place] == -100) == (labels[place - 1] == -100)
+
+
+def test_masks_are_new_every_time_and_the_same_by_seed(bert_tokenizer):
+    rows = [{"input_ids": list(range(5, 60)), "token_type_ids": [0] * 55, "next_sentence_label": 1}] * 4
+    collator = DataCollatorForPreTraining(bert_tokenizer, seed=1)
+    first, second = collator(rows), collator(rows)
+    assert not torch.equal(first["labels"], second["labels"])
+    again = DataCollatorForPreTraining(bert_tokenizer, seed=1)(rows)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    arrays = DataCollatorForPreTraining(bert_tokenizer, seed=1, return_tensors="np")(rows)
+    assert all(isinstance(arrays[name], np.ndarray) and (arrays[name] == again[name].numpy()).all() for name in again)
+
+
+def test_collator_keeps_what_transformers_refuses(bert_tokenizer):
+    with pytest.raises(ValueError, match="mask token"):
+        DataCollatorForPreTraining(train_tokenizer(["a"], "word", 20))
+    with pytest.raises(ValueError, match="mlm=False"):
+        DataCollatorForPreTraining(bert_tokenizer, mlm=False)
+    with pytest.raises(ValueError, match="should not exceed 1"):
+        DataCollatorForPreTraining(bert_tokenizer, mask_replace_prob=0.8, random_replace_prob=0.3)
+    char = train_tokenizer(["abc def"], "char", 30, rung="bert")
+    with pytest.raises(ValueError, match="where words begin"):
+        DataCollatorForPreTraining(char, whole_word_mask=True)([{"input_ids": [5, 6, 7]}])
+
+
+def test_transformers_own_bert_learns_from_it(bert_tokenizer, story_corpus, tmp_path):
+    built = build_nsp_pairs(story_corpus["train"], bert_tokenizer, max_length=64, cache_dir=tmp_path)
+    batch = DataCollatorForPreTraining(bert_tokenizer, seed=0)([built[place] for place in range(8)])
+    torch.manual_seed(0)
+    model = BertForPreTraining(
+        BertConfig(
+            vocab_size=len(bert_tokenizer),
+            hidden_size=16,
+            num_hidden_layers=1,
+            num_attention_heads=2,
+            intermediate_size=24,
+        )
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    losses = []
+    for _ in range(15):
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < 0.7 * losses[0]
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_pairs_in_thirty_seconds(tmp_path):
+    from hf_edu_models.data import load_corpus
+
+    corpus = load_corpus("stories", train_size=20_000, validation_size=0, test_size=0, cache_dir=tmp_path)["train"]
+    tokenizer = train_tokenizer(corpus.select(range(10_000)), "wordpiece", 2_000, rung="bert")
+    start = time.perf_counter()
+    built = build_nsp_pairs(corpus, tokenizer, max_length=128, repeats=3, num_proc=2, cache_dir=tmp_path)
+    middle = time.perf_counter()
+    build_nsp_pairs(corpus, tokenizer, max_length=128, repeats=3, num_proc=2, cache_dir=tmp_path)
+    assert len(built) > 100_000 and middle - start < 30 and time.perf_counter() - middle < 2
