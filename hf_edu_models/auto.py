@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 
 import transformers
 from transformers import AutoConfig, PreTrainedModel
@@ -58,6 +59,9 @@ LADDER = (
 )
 
 
+TABLE_MARKS = ("<!-- ladder -->", "<!-- /ladder -->")
+
+
 def register() -> None:
     """Make every rung known to transformers' Auto classes; calling it again changes nothing."""
     for rung in LADDER:
@@ -68,11 +72,23 @@ def register() -> None:
             model_class.register_for_auto_class(auto_name)
 
 
-def markdown_table() -> str:
-    """The ladder as the README and `models/README.md` show it."""
+def markdown_table(folder: str) -> str:
+    """The ladder as the README and `models/README.md` show it; links start at `folder`."""
     rows = ["| rung | file | paper | new idea | heads |", "|---|---|---|---|---|"]
     for rung in LADDER:
-        file = f"[`modeling_{rung.stem}.py`](hf_edu_models/models/modeling_{rung.stem}.py)"
+        file = f"[`modeling_{rung.stem}.py`]({folder}modeling_{rung.stem}.py)"
         heads = ", ".join(f"`{name}`" for name in rung.config.heads.values())
         rows.append(f"| {rung.number} | {file} | {rung.paper} | {rung.idea} | {heads} |")
     return "\n".join(rows)
+
+
+def write_tables() -> None:
+    """Put the table between the marks of every page that shows it."""
+    package = Path(__file__).parent
+    for page, folder in {
+        package.parent / "README.md": "hf_edu_models/models/",
+        package / "models/README.md": "",
+    }.items():
+        before, _, after = page.read_text().partition(TABLE_MARKS[0])
+        after = after.partition(TABLE_MARKS[1])[2]
+        page.write_text(f"{before}{TABLE_MARKS[0]}\n{markdown_table(folder)}\n{TABLE_MARKS[1]}{after}")

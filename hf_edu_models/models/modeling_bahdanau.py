@@ -36,8 +36,8 @@ class EduBahdanauEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: (B, S, C), the annotations: what both directions know at each source position.
-        score_keys: (B, S, A), the annotations ready for scoring. This and what follows is filled by `generate()`, so that
-            its steps need not compute it again.
+        score_keys: (B, S, A), the annotations ready for scoring. `generate()` fills this and what follows, so that its
+            steps need not compute it again.
         cell_inputs: (B, S, gates x D), the annotations as the decoder's cell takes them.
         step_weights: the weights of one step as one matrix.
     """

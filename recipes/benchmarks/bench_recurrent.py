@@ -145,8 +145,14 @@ class Joey:
         from joeynmt.vocabulary import Vocabulary
 
         torch.manual_seed(0)
-        specials = dict(unk_token="<unk>", pad_token="<pad>", bos_token="<s>", eos_token="</s>", sep_token=None)
-        ids = dict(unk_id=0, pad_id=1, bos_id=2, eos_id=3, sep_id=None, lang_tags=[])
+        specials = {
+            "unk_token": "<unk>",
+            "pad_token": "<pad>",
+            "bos_token": "<s>",
+            "eos_token": "</s>",
+            "sep_token": None,
+        }
+        ids = {"unk_id": 0, "pad_id": 1, "bos_id": 2, "eos_id": 3, "sep_id": None, "lang_tags": []}
         vocab = Vocabulary([f"w{i}" for i in range(args.vocab - 4)], SimpleNamespace(**specials, **ids))
         embeddings = {"embedding_dim": args.hidden, "scale": False}
         common = {"rnn_type": args.cell, "hidden_size": args.hidden, "num_layers": 1, "embeddings": embeddings}
@@ -192,14 +198,14 @@ class Joey:
         length = ids.shape[-1]
         inputs, _ = self.inputs(ids, is_real)
         states, hidden, _, _ = self.model(return_type="encode", **inputs)
-        common = dict(
-            model=self.model,
-            max_output_length=length,
-            min_output_length=length,
-            encoder_output=states,
-            encoder_hidden=hidden,
-            src_mask=inputs["src_mask"],
-        )
+        common = {
+            "model": self.model,
+            "max_output_length": length,
+            "min_output_length": length,
+            "encoder_output": states,
+            "encoder_hidden": hidden,
+            "src_mask": inputs["src_mask"],
+        }
         if beams == 1:
             greedy(**common)
         else:

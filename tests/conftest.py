@@ -1,0 +1,21 @@
+import os
+
+os.environ["HF_HUB_OFFLINE"] = "1"  # no test may need a network
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Some virtual machines report AMX without allowing it, and bfloat16 then ends the process with an illegal instruction.
+os.environ.setdefault("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+import pytest
+import torch
+from transformers import set_seed
+
+
+@pytest.fixture(autouse=True)
+def same_start():
+    """Every test draws the same numbers, whatever ran before it."""
+    set_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def two_threads():
+    torch.set_num_threads(2)

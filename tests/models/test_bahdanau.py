@@ -1,0 +1,208 @@
+"""Rung 4: scores, weights, the decoder, and its fast form."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from test_recurrent import copy_weights
+from tiny import BAHDANAU, LENGTH, SOURCE, TRANSLATORS, words
+from torch import nn
+from torch.testing import assert_close
+
+from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
+from hf_edu_models.models import blocks_attentive_loop, modeling_bahdanau
+from hf_edu_models.models.blocks_attention import SCORES, attend
+from hf_edu_models.models.blocks_attentive_loop import FUSED_CELLS, FUSED_SCORES, AttentiveLoop
+
+CASES = {case.name: case for case in TRANSLATORS if case.name.startswith("bahdanau")}
+PAPER = CASES["bahdanau-additive-gru"]
+
+
+def test_three_words_by_hand():
+    """Scores log 1, log 2, log 5 give the weights 1/8, 2/8, 5/8."""
+    annotations = torch.tensor([[[8.0, 0.0], [0.0, 8.0], [8.0, 8.0]]])
+    scores = torch.tensor([[1.0, 2.0, 5.0]]).log()
+    context, weights = attend(scores, annotations, None)
+    assert_close(weights, torch.tensor([[1 / 8, 2 / 8, 5 / 8]]))
+    assert_close(context, torch.tensor([[1.0 + 5.0, 2.0 + 5.0]]))
+    # Without the last word the first two share what is left, one to two.
+    _, weights = attend(scores, annotations, torch.tensor([[True, True, False]]))
+    assert_close(weights, torch.tensor([[1 / 3, 2 / 3, 0.0]]))
+
+
+def test_a_decoder_step_by_hand():
+    """A dot score, three annotations of one unit each way, and a state of (1, 0): attention picks by the first unit."""
+    score = SCORES["dot"](2, 2, 2)
+    annotations = torch.tensor([[[math.log(2), 7.0], [0.0, 3.0], [math.log(3), -1.0]]])
+    weights = score(torch.tensor([[1.0, 0.0]]), score.prepare(annotations)).softmax(-1)
+    assert_close(weights, torch.tensor([[2 / 6, 1 / 6, 3 / 6]]))
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_every_score_is_its_formula(name):
+    score = SCORES[name](4, 4, 3)
+    query, annotations = torch.randn(2, 4), torch.randn(2, 5, 4)
+    scores = score(query, score.prepare(annotations))
+    for row in range(2):
+        for position in range(5):
+            s, h = query[row], annotations[row, position]
+            formula = {
+                "additive": lambda s, h: score.score_vector @ torch.tanh(score.query_weight @ s + score.key_weight @ h),
+                "dot": lambda s, h: s @ h,
+                "scaled_dot": lambda s, h: s @ h / math.sqrt(4),
+                "general": lambda s, h: s @ score.key_proj.weight @ h,
+                "cosine": lambda s, h: F.cosine_similarity(s, h, dim=0),
+            }[name]
+            assert_close(scores[row, position], formula(s, h))
+
+
+@pytest.mark.parametrize("form", ["eager", "fused"])
+def test_the_whole_model_against_torchs_cells(form):
+    model = PAPER.build(recurrent_implementation=form)
+    encoder, cell = nn.GRU(10, 12, batch_first=True, bidirectional=True), nn.GRUCell(10 + 24, 12)
+    parts = model.model.decoder
+    copy_weights(model.model.encoder.stack, encoder)
+    names = {"weight_ih": "input_weight", "weight_hh": "state_weight", "bias_ih": "input_bias", "bias_hh": "state_bias"}
+    cell.load_state_dict({theirs: getattr(parts.cell, ours) for theirs, ours in names.items()})
+    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    annotations, ends = encoder(model.model.encoder.embed_tokens(source))
+    state = torch.tanh(parts.start_proj(ends[1]))
+    logits, weights = [], []
+    for word in parts.embed_tokens(target).unbind(1):
+        energies = torch.tanh((state @ parts.score.query_weight.T)[:, None] + annotations @ parts.score.key_weight.T)
+        alphas = (energies @ parts.score.score_vector).softmax(-1)
+        context = (alphas[:, :, None] * annotations).sum(1)
+        state = cell(torch.cat([word, context], -1), state)
+        units = parts.readout.state_proj(state) + parts.readout.word_proj(word) + parts.readout.context_proj(context)
+        logits.append(model.lm_head(torch.maximum(units[:, 0::2], units[:, 1::2])))
+        weights.append(alphas)
+    outputs = model(input_ids=source, decoder_input_ids=target, output_attentions=True)
+    assert_close(outputs.logits, torch.stack(logits, 1))
+    assert_close(outputs.cross_attentions[0][:, 0], torch.stack(weights, 1))
+
+
+@pytest.mark.parametrize("form", ["eager", "fused"])
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_weights_sum_to_one_over_real_words(case, form):
+    model = case.build(recurrent_implementation=form)
+    mask = torch.tensor([[1] * SOURCE, [0, 1, 1, 0, 0]])
+    inputs = {"input_ids": words(2, SOURCE), "attention_mask": mask, "decoder_input_ids": words(2, LENGTH, seed=2)}
+    (weights,) = model(**inputs, output_attentions=True).cross_attentions
+    assert weights.shape == (2, 1, LENGTH, SOURCE)
+    assert_close(weights.sum(-1), torch.ones(2, 1, LENGTH))
+    assert not weights[1, 0, :, mask[1] == 0].any()
+    assert model(**inputs).cross_attentions is None
+
+
+@pytest.mark.parametrize("beams", [1, 3])
+def test_generate_shows_the_weights_of_what_it_said(beams):
+    model = PAPER.build()
+    source = words(2, SOURCE)
+    outputs = model.generate(
+        source, num_beams=beams, max_new_tokens=5, eos_token_id=None, output_attentions=True, return_dict_in_generate=True
+    )
+    (expected,) = model(
+        input_ids=source, decoder_input_ids=outputs.sequences[:, :-1], output_attentions=True
+    ).cross_attentions
+    weights = torch.cat([step[0] for step in outputs.cross_attentions], dim=2)
+    if beams > 1:  # the winning beam may have moved from row to row
+        rows = outputs.beam_indices[:, :5]
+        weights = torch.stack([weights[rows[:, step], :, step] for step in range(5)], dim=2)
+    assert_close(weights, expected)
+
+
+@pytest.mark.parametrize("cell", FUSED_CELLS)
+@pytest.mark.parametrize("score", FUSED_SCORES)
+@pytest.mark.parametrize("masked", [False, True])
+def test_the_written_backward_is_the_derivative(cell, score, masked):
+    """Finite differences, in float64, with respect to every input."""
+    batch, source, length, size, align = 2, 3, 3, 2, 2
+    gates = {"rnn": 1, "gru": 3, "lstm": 4}[cell] * size
+    align_rows = align if score == "additive" else 0
+    keep = torch.tensor([[True, True, True], [True, False, True]]) if masked else None
+
+    def draw(*shape):
+        return torch.randn(*shape, dtype=torch.double, requires_grad=True)
+
+    keys = draw(batch, source, align if score == "additive" else size)
+    state = draw(batch, size), draw(batch, size) if cell == "lstm" else None
+    weights = draw(align_rows + gates, size), draw(align_rows + gates), draw(align) if score == "additive" else None
+    words_in, values = draw(batch, length, gates), draw(batch, source, gates)
+
+    def run(words_in, keys, values, hidden, memory, matrix, bias, vector):
+        outputs = AttentiveLoop.apply(
+            FUSED_CELLS[cell], FUSED_SCORES[score], words_in, keys, values, keep, hidden, memory, matrix, bias, vector
+        )
+        return tuple(part for part in outputs if part is not None)
+
+    assert torch.autograd.gradcheck(run, (words_in, keys, values, *state, *weights))
+
+
+def test_the_fast_form_is_taken(monkeypatch):
+    """Otherwise its equality with the eager one would say nothing."""
+    calls = []
+    walk = blocks_attentive_loop.walk
+    monkeypatch.setattr(blocks_attentive_loop, "walk", lambda *inputs: calls.append(1) or walk(*inputs))
+    monkeypatch.setattr(modeling_bahdanau.AttentiveDecoder, "run_eager", None)
+    model = PAPER.build().train()
+    model(input_ids=words(2, SOURCE), labels=words(2, LENGTH)).loss.backward()
+    model.eval().generate(words(2, SOURCE), num_beams=2, max_new_tokens=4, eos_token_id=None)
+    assert len(calls) == 1 + 4
+
+
+def test_scores_out_of_range_go_the_exact_way():
+    """e^2k of a key beyond 43 is no float32; the eager loop takes over, and the forms stay equal."""
+    results = []
+    for form in ("eager", "fused"):
+        model = PAPER.build(recurrent_implementation=form)
+        model.model.decoder.score.key_weight.data *= 300
+        model.model.decoder.score.query_weight.data *= 300
+        source = model.model.encoder(words(2, SOURCE))
+        assert model.model.decoder.score.prepare(source.last_hidden_state).abs().max() > 60
+        assert model.model.decoder.project(source) is None
+        results.append(model(input_ids=words(2, SOURCE), decoder_input_ids=words(2, LENGTH, seed=2)).logits)
+    assert_close(*results)
+    assert results[0].isfinite().all()
+
+
+def test_scores_near_the_edge_are_still_right():
+    results = []
+    for form in ("eager", "fused"):
+        model = PAPER.build(recurrent_implementation=form).eval()
+        score = model.model.decoder.score
+        score.key_weight.data *= 42 / score.prepare(model.model.encoder(words(2, SOURCE))[0]).abs().max()
+        score.query_weight.data *= 42 / score.query_weight.abs().sum(1).max()
+        if form == "fused":
+            assert model.model.decoder.project(model.model.encoder(words(2, SOURCE))) is not None
+        outputs = model(input_ids=words(2, SOURCE), labels=words(2, LENGTH, seed=2))
+        outputs.loss.backward()
+        results.append((outputs.logits, [parameter.grad for parameter in model.parameters()]))
+    assert_close(results[0], results[1], rtol=1e-4, atol=2e-5)
+
+
+def test_generate_projects_the_source_once(monkeypatch):
+    counts = []
+    prepare = modeling_bahdanau.AdditiveScore.prepare
+    counted = lambda self, annotations: counts.append(len(annotations)) or prepare(self, annotations)  # noqa: E731
+    monkeypatch.setattr(modeling_bahdanau.AdditiveScore, "prepare", counted)
+    PAPER.build().generate(words(2, SOURCE), num_beams=4, max_new_tokens=6, eos_token_id=None)
+    assert counts == [2], "once, and before the rows are repeated for the beams"
+
+
+def test_starting_weights_are_the_papers():
+    model = EduBahdanauForConditionalGeneration(
+        EduBahdanauConfig(**BAHDANAU | {"initializer_range": 0.01, "hidden_size": 60, "embedding_size": 50})
+    )
+    decoder = model.model.decoder
+    for block in decoder.cell.state_weight.chunk(3):
+        assert_close(block @ block.T, torch.eye(60), atol=1e-5, rtol=0)
+    assert not decoder.score.score_vector.any() and not decoder.cell.input_bias.any()
+    for weight, spread in (
+        (decoder.score.query_weight, 0.001),
+        (decoder.score.key_weight, 0.001),
+        (decoder.cell.input_weight, 0.01),
+        (decoder.embed_tokens.weight, 0.01),
+        (model.lm_head.weight, 0.01),
+    ):
+        assert_close(weight.std().item(), spread, rtol=0.15, atol=0)
