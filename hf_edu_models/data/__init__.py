@@ -19,15 +19,15 @@ _HOMES = {
     "contiguous_streams": "language_modeling",
     "group_into_blocks": "language_modeling",
     "token_stream": "language_modeling",
-    "DataCollatorForPreTraining": "pretraining",
+    "DataCollatorForPreTraining": "masking",
     "build_nsp_pairs": "pretraining",
     "cut_sentences": "pretraining",
     "encode_question_answering": "question_answering",
     "find_answers": "question_answering",
     "show_corpus": "show",
     "KINDS": "tokenization",
-    "kind_of": "tokenization",
-    "normalise": "tokenization",
+    "kind_of": "normalising",
+    "normalise": "normalising",
     "train_tokenizer": "tokenization",
 }
 

@@ -1,8 +1,8 @@
 """Built-in task `dates`: a date as people write it, in many languages, to its ISO form.
 
-The formats and names are the locale data of Unicode (CLDR) that babel carries. A string such as 03/04/2021 has two right
-answers somewhere in the world; every string is therefore read back with *every* format of *every* language, and kept
-only when all readings agree.
+The formats and names are the locale data of Unicode (CLDR) that babel carries. A string such as 03/04/2021 has two
+right answers somewhere in the world; every string is therefore read back with *every* format of *every* language,
+and kept only when all readings agree.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-LANGUAGES = tuple("en_US en_GB de fr es pt it ru el ja zh ko ar he hi tr fi vi".split())
+LANGUAGES = tuple("en_US en_GB de fr es pt it ru el ja zh ko ar he hi tr fi vi".split())  # noqa: SIM905
 STYLES = ("full", "long", "medium", "short")
 SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMEEEEd")
 FIRST_YEAR, LAST_YEAR = 1900, 2099
@@ -71,7 +71,7 @@ def check_languages(languages: tuple[str, ...]) -> None:
             Locale.parse(language)
         except (UnknownLocaleError, ValueError):
             raise ValueError(
-                f"dates knows no language {language!r}; give a locale of babel, for example one of {', '.join(LANGUAGES)}"
+                f"dates knows no language {language!r}; give a locale of babel, such as {', '.join(LANGUAGES)}"
             ) from None
 
 

@@ -2,8 +2,8 @@
 
 num2words writes the number. The links come from asking what changes when a digit becomes zero: the words that
 disappear from `words(342)` on the way to `words(302)` are the words of the 4. A word that a digit decides is a
-*sure* link; joining words ("and", "et") and words that a whole group shares ("thousand") are *possible* links, as in the
-alignment gold of Och & Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models".
+*sure* link; joining words ("and", "et") and words that a whole group shares ("thousand") are *possible* links, as
+in the alignment gold of Och & Ney 2003, "A Systematic Comparison of Various Statistical Alignment Models".
 """
 
 from __future__ import annotations

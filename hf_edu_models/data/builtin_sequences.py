@@ -49,6 +49,6 @@ def _check(total: int, min_length: int, max_length: int, symbols: int) -> None:
     scarce = sum(min(symbols**length, 2 * total) for length in range(min_length, max_length + 1))
     if scarce < 2 * total or symbols**min_length * (max_length - min_length + 1) < total // 50:
         raise ValueError(
-            f"too few different sequences of {symbols} symbols and lengths {min_length} to {max_length} for {total} rows; "
+            f"too few sequences of {symbols} symbols and lengths {min_length} to {max_length} for {total} rows; "
             "ask for fewer rows, more symbols or longer sequences"
         )

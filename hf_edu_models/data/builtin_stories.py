@@ -4,6 +4,7 @@ A story keeps its people, its place and the thing that is lost and found, so a n
 another story, and a masked word from its context. Nothing is downloaded.
 """
 
+# ruff: noqa: SIM905 (word lists read better as words)
 from __future__ import annotations
 
 import random
@@ -65,7 +66,7 @@ def generate(sizes: dict[str, int], seed: int, min_sentences: int = 6, max_sente
     """Rows by split, `sizes` counted in stories; no story is in two splits."""
     if not FEWEST_SENTENCES <= min_sentences <= max_sentences:
         raise ValueError(
-            f"stories need {FEWEST_SENTENCES} <= min_sentences <= max_sentences, got {min_sentences} and {max_sentences}"
+            f"stories need {FEWEST_SENTENCES} <= min_sentences <= max_sentences, got {min_sentences}, {max_sentences}"
         )
     rng = random.Random(seed)
     seen, rows = set(), {}

@@ -99,7 +99,7 @@ def cached_map(
     **map_options: Any,
 ) -> Dataset:
     """`dataset.map` in batches, found again by content even for data in memory and by tokenizers that keep state."""
-    entry = fingerprint(content_of(dataset, reads), key, dataset.column_names if not reads else reads)
+    entry = fingerprint(content_of(dataset, reads), key)
     folder = cache_folder(cache_dir) / "encoded"
     folder.mkdir(parents=True, exist_ok=True)
     return dataset.map(

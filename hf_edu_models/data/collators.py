@@ -15,12 +15,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from .pretraining import DataCollatorForPreTraining
+from .masking import DataCollatorForPreTraining
 
 
 @dataclass
 class DataCollatorForDocuments:
-    """Documents as (document, sentence, word): pads words to the longest sentence and sentences to the longest document."""
+    """Documents as (document, sentence, word): pads to the longest sentence and the longest document."""
 
     tokenizer: PreTrainedTokenizerBase
     return_tensors: str = "pt"

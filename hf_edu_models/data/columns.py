@@ -97,6 +97,12 @@ def plan_columns(
     return Plan(task, origin, _is_flipped(task, origin, available))
 
 
+def check_in_memory(dataset: Any) -> None:
+    """Refuse a stream where the whole corpus must be seen at once."""
+    if not hasattr(dataset, "__len__"):
+        raise TypeError("this needs the whole corpus at once, not a stream; load it without streaming=True")
+
+
 def read_column(dataset: Any, name: str) -> list:
     """All values of a column as Python objects, many times faster than row by row."""
     return dataset.select_columns([name]).with_format("arrow")[:][name].to_pylist()
@@ -108,7 +114,9 @@ def _given(available: list[str], columns: Mapping[str, Any] | None) -> dict[str,
         wanted = [column] if isinstance(column, str) else list(column)
         missing = [each for each in wanted if each not in available]
         if missing:
-            raise ValueError(f"columns maps {name!r} to {missing[0]!r}, which is not there; there are {_names(available)}")
+            raise ValueError(
+                f"columns maps {name!r} to {missing[0]!r}, which is not there; there are {_names(available)}"
+            )
         given[name] = column if isinstance(column, str) else tuple(column)
     return given
 
@@ -122,10 +130,14 @@ def _direction(source, target, available, inside) -> dict[str, Any]:
     for name, column in (("source", source), ("target", target)):
         if column not in there:
             raise ValueError(f"{name}={column!r} is not there; there are {_names(there)}")
-    return {"source": f"translation.{source}", "target": f"translation.{target}"} if inside else {
-        "source": source,
-        "target": target,
-    }
+    return (
+        {"source": f"translation.{source}", "target": f"translation.{target}"}
+        if inside
+        else {
+            "source": source,
+            "target": target,
+        }
+    )
 
 
 def _guess_task(available: list[str], given: Mapping[str, Any], inside: list[str] | None) -> str:

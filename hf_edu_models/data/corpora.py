@@ -81,10 +81,15 @@ def load_corpus(
     sizes = dict(zip(SPLITS, (train_size, validation_size, test_size), strict=True))
     _check_sizes(sizes)
     if name in BUILTINS:
+        given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
+        given |= {"config": config, "revision": revision, "splits": splits, "unit": None if unit == "line" else unit}
+        _check_builtin(name, given)
         found = _load_builtin(name, sizes, seed, cache_dir, options)
         return _as_streams(found) if streaming else found
     if options:
-        raise TypeError(f"load_corpus has no option {next(iter(options))!r} for {name!r}; built-in tasks alone take more")
+        raise TypeError(
+            f"load_corpus has no option {next(iter(options))!r} for {name!r}; built-in tasks alone take more"
+        )
     raw, is_paired = _load_raw(name, source, target, config, revision, unit, streaming, cache_dir)
     raw = _named_splits(raw, splits)
     plan = _plan(raw, task, columns, *((None, None) if is_paired else (source, target)))
@@ -97,6 +102,12 @@ def builtin_options(name: str) -> dict[str, Any]:
     """What a built-in task takes beside its sizes and seed, with the defaults."""
     parameters = inspect.signature(BUILTINS[name].generate).parameters
     return {each: value.default for each, value in parameters.items() if each not in ("sizes", "seed")}
+
+
+def _check_builtin(name: str, given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        if value is not None:
+            raise TypeError(f"{name} is built in and has no {option!r}; it takes {', '.join(builtin_options(name))}")
 
 
 def _load_builtin(name: str, sizes: dict[str, int | None], seed: int, cache_dir, options: dict[str, Any]):
@@ -136,9 +147,12 @@ def _load_raw(name, source, target, config, revision, unit, streaming, cache_dir
     if path.exists() or find_pairs(path, (source or "src", target or "tgt")):
         if revision is not None:
             raise ValueError(f"revision={revision!r} is for Hub data sets; {path} is on this machine")
-        return load_local(path, source=source, target=target, config=config, unit=unit, streaming=streaming)
+        options = {"streaming": streaming, "cache_dir": cache_dir and str(cache_dir)}
+        return load_local(path, source=source, target=target, config=config, unit=unit, options=options)
     if looks_local(name):
         raise missing_path(path)
+    if unit != "line":
+        raise ValueError(f"unit={unit!r} is for text files on this machine; {name!r} is taken as a Hub id")
     return _load_hub(name, config, revision, streaming, cache_dir), False
 
 
@@ -151,7 +165,7 @@ def _load_hub(name: str, config: str | None, revision: str | None, streaming: bo
         )
     except (FileNotFoundError, ConnectionError) as problem:
         raise FileNotFoundError(
-            f"{name!r} is no built-in task ({', '.join(BUILTINS)}), no file or folder here, and the Hub does not give it: "
+            f"{name!r} is no built-in task ({', '.join(BUILTINS)}), no file or folder here, and not on the Hub: "
             f"{problem}"
         ) from problem
 
@@ -173,9 +187,7 @@ def _plan(raw: Mapping[str, Any], task, columns, source, target):
     inside = None
     if "translation" in names:
         inside = _inner_languages(first)
-    return plan_columns(
-        names, task=task, columns=columns, source=source, target=target, translation_languages=inside
-    )
+    return plan_columns(names, task=task, columns=columns, source=source, target=target, translation_languages=inside)
 
 
 def _inner_languages(dataset) -> list[str]:

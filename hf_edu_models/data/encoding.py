@@ -42,7 +42,7 @@ def encode_corpus(
     Args:
         task: One of the tasks of `columns.py`; default by the columns.
         max_length: Longest sequence; for language modeling the size of a block.
-        options: What the task's encoder takes: `stride`, `target_tokenizer`, `label_all_pieces`, `max_sentences`, `join`.
+        options: What the encoder takes: `stride`, `target_tokenizer`, `label_all_pieces`, `max_sentences`, `join`.
     """
     if isinstance(corpus, dict):
         each = {"task": task, "max_length": max_length, "num_proc": num_proc, "cache_dir": cache_dir}
@@ -55,8 +55,12 @@ def encode_corpus(
     encoder = ENCODERS[task]
     reads = [name for name in READS.get(task, TASKS[task]) if name in corpus.column_names]
     if not hasattr(corpus, "_fingerprint"):  # a stream is encoded as it is read
-        return corpus.map(encoder, batched=True, remove_columns=corpus.column_names, fn_kwargs={"tokenizer": tokenizer} | arguments)
-    written = {name: tokenizer_content(value) if hasattr(value, "get_vocab") else value for name, value in arguments.items()}
+        return corpus.map(
+            encoder, batched=True, remove_columns=corpus.column_names, fn_kwargs={"tokenizer": tokenizer} | arguments
+        )
+    written = {
+        name: tokenizer_content(value) if hasattr(value, "get_vocab") else value for name, value in arguments.items()
+    }
     return cached_map(
         corpus,
         encoder,

@@ -11,9 +11,11 @@ MOST_CLASSES = 1_000  # more different whole numbers than this are values, not c
 def name_labels(found: dict[str, Any], label_names: Sequence[str] | None, streaming: bool) -> dict[str, Any]:
     """Give `label` and `tags` their classes, the same in every split; fractions stay numbers."""
     first = next(iter(found.values()))
-    for column in ("label", "tags"):
-        if first.features is not None and column in first.features:
-            found = _name_column(found, column, label_names, streaming)
+    there = [column for column in ("label", "tags") if column in (first.features or {})]
+    if label_names is not None and not there:
+        raise ValueError(f"label_names is given, but there is no 'label' and no 'tags'; there are {first.column_names}")
+    for column in there:
+        found = _name_column(found, column, label_names, streaming)
     return found
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content
-from .columns import read_column
+from .columns import check_in_memory, read_column
 
 ROWS = 1_000
 
@@ -58,7 +58,8 @@ def contiguous_streams(
     """Rows in such an order that batches of `batch_size`, read without shuffling, continue `batch_size` streams.
 
     `shift_labels` holds the next token of every position, also across the border of a block; transformers' causal loss
-    takes it as it is. `labels` is the usual copy of `input_ids`.
+    takes it as it is. `labels` is the usual copy of `input_ids`. For `Trainer`, set `remove_unused_columns=False` and
+    `train_sampling_strategy="sequential"`.
     """
     _check_count("batch_size", batch_size, 1)
     _check_count("block_size", block_size, 1)
@@ -112,7 +113,9 @@ def _texts(dataset: Any, join: str) -> Iterator[tuple[list[str], bool]]:
 
 
 def _interleave(tokens: np.ndarray, shift: int, batch_size: int, length: int, block_size: int) -> np.ndarray:
-    streams = np.stack([tokens[row * length + shift : (row + 1) * length + shift] for row in range(batch_size)])  # (B, L)
+    streams = np.stack(
+        [tokens[row * length + shift : (row + 1) * length + shift] for row in range(batch_size)]
+    )  # (B, L)
     blocks = streams.reshape(batch_size, -1, block_size)  # (B, steps, T)
     return blocks.swapaxes(0, 1).reshape(-1, block_size)
 
@@ -124,6 +127,7 @@ def _build(corpus: Any, tokenizer: Any, join: str, settings: list, cut: Any, cac
         return type(corpus)(
             {split: _build(dataset, tokenizer, join, settings, cut, cache_dir) for split, dataset in corpus.items()}
         )
+    check_in_memory(corpus)
     columns = [name for name in ("document", "text") if name in corpus.column_names]
     version = code_version(sys.modules[__name__])
     key = fingerprint(content_of(corpus, columns), tokenizer_content(tokenizer), join, settings, version)

@@ -25,18 +25,27 @@ def looks_local(name_or_path: str) -> bool:
 
 
 def load_local(
-    path: Path, *, source: str | None, target: str | None, config: str | None, unit: str, streaming: bool
+    path: Path, *, source: str | None, target: str | None, config: str | None, unit: str, options: dict[str, Any]
 ) -> tuple[Any, bool]:
-    """The splits found at `path`, and whether they are line pairs that already have `source` and `target`."""
+    """The splits found at `path`, and whether they are line pairs that already have `source` and `target`.
+
+    Args:
+        options: `streaming` and `cache_dir`, as `datasets.load_dataset` takes them.
+    """
     if unit not in UNITS:
         raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
     endings = (source or "src", target or "tgt")
     pairs = find_pairs(path, endings)
+    if config is not None and (pairs or not path.is_dir()):
+        raise ValueError(
+            f"config={config!r} is for Hub data sets and for folders with a data set card; {path} is neither"
+        )
     if pairs:
-        return {split: _load_pair(*files, streaming) for split, files in pairs.items()}, True
+        _check_unit(unit, "line", path)
+        return {split: _load_pair(*files, options) for split, files in pairs.items()}, True
     if path.is_dir():
-        return _load_folder(path, config, unit, streaming), False
-    return _load_file(path, unit, streaming), False
+        return _load_folder(path, config, unit, options), False
+    return _load_file(path, unit, options), False
 
 
 def find_pairs(path: Path, endings: tuple[str, str]) -> dict[str, tuple[Path, Path]]:
@@ -69,41 +78,48 @@ def _split_of(stem: str) -> str:
     return SPLIT_NAMES.get(word, word)
 
 
-def _load_folder(folder: Path, config: str | None, unit: str, streaming: bool):
+def _check_unit(unit: str, allowed: str, path: Path) -> None:
+    if unit != allowed:
+        raise ValueError(f"unit={unit!r} is for text files; a row of {path.name} is a {allowed} already")
+
+
+def _load_folder(folder: Path, config: str | None, unit: str, options: dict[str, Any]):
     import datasets
 
     kinds = {file.suffix for file in folder.rglob("*") if file.is_file()} & BUILDERS.keys()
     if not kinds:
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:20]) or "nothing"
         raise FileNotFoundError(f"{folder} has no {', '.join(BUILDERS)} file and no .src/.tgt pair; it has {names}")
-    options = {"sample_by": unit} if kinds <= {".txt", ".text"} else {}
-    return datasets.load_dataset(str(folder), name=config, streaming=streaming, **options)
+    if kinds <= {".txt", ".text"}:
+        return datasets.load_dataset(str(folder), name=config, sample_by=unit, **options)
+    _check_unit(unit, "line", folder)
+    return datasets.load_dataset(str(folder), name=config, **options)
 
 
-def _load_file(file: Path, unit: str, streaming: bool):
+def _load_file(file: Path, unit: str, options: dict[str, Any]):
     import datasets
 
     if file.suffix not in BUILDERS:
         raise ValueError(
             f"{file.name} has the ending {file.suffix!r}; allowed are {', '.join(BUILDERS)}, or a .src/.tgt pair"
         )
-    builder, options = BUILDERS[file.suffix]
+    builder, settings = BUILDERS[file.suffix]
     if builder == "text":
-        options = {"sample_by": unit}
-    return datasets.load_dataset(builder, data_files={"train": str(file)}, streaming=streaming, **options)
+        settings = {"sample_by": unit}
+    else:
+        _check_unit(unit, "line", file)
+    return datasets.load_dataset(builder, data_files={"train": str(file)}, **settings, **options)
 
 
-def _load_pair(source: Path, target: Path, streaming: bool):
+def _load_pair(source: Path, target: Path, options: dict[str, Any]):
     import datasets
 
-    sides = [
-        datasets.load_dataset("text", data_files={"train": str(file)}, split="train", streaming=streaming).rename_column(
-            "text", name
-        )
-        for name, file in (("source", source), ("target", target))
-    ]
-    if not streaming and len(sides[0]) != len(sides[1]):
+    sides = []
+    for name, file in (("source", source), ("target", target)):
+        side = datasets.load_dataset("text", data_files={"train": str(file)}, split="train", **options)
+        sides.append(side.rename_column("text", name))
+    if not options["streaming"] and len(sides[0]) != len(sides[1]):
         raise ValueError(
-            f"{source.name} has {len(sides[0])} lines and {target.name} has {len(sides[1])}; a pair needs as many of each"
+            f"{source.name} has {len(sides[0])} lines and {target.name} has {len(sides[1])}; they must be as many"
         )
     return datasets.concatenate_datasets(sides, axis=1)

@@ -1,4 +1,4 @@
-"""BERT's pre-training data: sentence pairs for next sentence prediction, and masking that is new in every epoch.
+"""BERT's pre-training data: sentence pairs for next sentence prediction. What is masked in them: `masking.py`.
 
 Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 and Appendix A.1, A.2.
 Differs from the paper: pairs are built once and masked while training (the paper masks beforehand, ten times over); a
@@ -12,20 +12,18 @@ import os
 import random
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from transformers import DataCollatorForLanguageModeling, PreTrainedTokenizerBase
+from transformers import PreTrainedTokenizerBase
 
 from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content
-from .columns import read_column
-from .tokenization import continuation_table
+from .columns import check_in_memory, read_column
 
 IS_NEXT, IS_RANDOM = 0, 1  # as in BertForNextSentencePrediction
 ROWS = 2_000
-SENTENCE = re.compile(r"\S.*?(?:[.!?。！？…]+[\"'”’»)\]]*(?=\s)|$)", re.DOTALL)
+SENTENCE = re.compile(r"\S.*?(?:[.!?。！？…]+[\"'”’»)\]]*(?=\s)|$)", re.DOTALL)  # noqa: RUF001
 
 
 def build_nsp_pairs(
@@ -62,9 +60,14 @@ def build_nsp_pairs(
         options = {"split_sentences": split_sentences, "num_proc": num_proc, "cache_dir": cache_dir}
         built = {split: build_nsp_pairs(dataset, tokenizer, **settings, **options) for split, dataset in corpus.items()}
         return type(corpus)(built)
+    check_in_memory(corpus)
     columns = [name for name in ("document", "text", "sentences") if name in corpus.column_names]
     key = fingerprint(
-        content_of(corpus, columns), tokenizer_content(tokenizer), settings, split_sentences, code_version(_this_module())
+        content_of(corpus, columns),
+        tokenizer_content(tokenizer),
+        settings,
+        split_sentences,
+        code_version(_this_module()),
     )
 
     def build(folder: Path) -> None:
@@ -88,13 +91,11 @@ class PairBuilder:
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_files": None}
 
-    def open(self) -> tuple[np.ndarray, list[int], list[int]]:
+    def open(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Token ids, the first token of every sentence, the first sentence of every document."""
         if self._files is None:
-            tokens, sentences, documents = (
-                np.load(self.folder / f"{name}.npy", mmap_mode="r") for name in ("tokens", "sentences", "documents")
-            )
-            self._files = tokens, sentences.tolist(), documents.tolist()
+            files = [self.folder / f"{name}.npy" for name in ("tokens", "sentences", "documents")]
+            self._files = tuple(np.asarray(np.load(file, mmap_mode="r")) for file in files)
         return self._files
 
     def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
@@ -112,17 +113,17 @@ class PairBuilder:
     def spans(self, document: int, rng: random.Random) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
         """First and last token of both segments, and the label, from the start of a document to its end."""
         _, sentences, documents = self.open()
-        position, last = documents[document], documents[document + 1]
+        position, last = int(documents[document]), int(documents[document + 1])
         while position < last - 1:
             wanted = self.wanted_length(rng)
             end = self.fill(position, wanted, last, at_least=2)
             border = rng.randint(position + 1, end - 1)
-            first = sentences[position], sentences[border]
+            first = int(sentences[position]), int(sentences[border])
             if rng.random() < self.settings["random_probability"]:
                 second = self.elsewhere(document, wanted - (first[1] - first[0]), rng)
                 position, label = border, IS_RANDOM  # what was not used is read again
             else:
-                second = sentences[border], sentences[end]
+                second = int(sentences[border]), int(sentences[end])
                 position, label = end, IS_NEXT
             yield first, second, label
 
@@ -142,10 +143,13 @@ class PairBuilder:
         _, sentences, documents = self.open()
         other = rng.randrange(len(documents) - 2)
         other += other >= document
-        start = rng.randrange(documents[other], documents[other + 1])
-        return sentences[start], sentences[self.fill(start, wanted, documents[other + 1], at_least=1)]
+        last = int(documents[other + 1])
+        start = rng.randrange(int(documents[other]), last)
+        return int(sentences[start]), int(sentences[self.fill(start, wanted, last, at_least=1)])
 
-    def join(self, first: tuple[int, int], second: tuple[int, int], rng: random.Random) -> tuple[np.ndarray, np.ndarray]:
+    def join(
+        self, first: tuple[int, int], second: tuple[int, int], rng: random.Random
+    ) -> tuple[np.ndarray, np.ndarray]:
         """[CLS] first [SEP] second [SEP], cut to the length at the ends of the longer segment."""
         tokens, _, _ = self.open()
         keep_first, keep_second = share_room(first[1] - first[0], second[1] - second[0], self.room)
@@ -244,7 +248,9 @@ def _group_rows(corpus: Any) -> list[list[str]]:
     return list(groups.values())
 
 
-def _write_pairs(folder: Path, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any], num_proc: int | None) -> None:
+def _write_pairs(
+    folder: Path, tokenizer: PreTrainedTokenizerBase, settings: dict[str, Any], num_proc: int | None
+) -> None:
     import datasets
 
     count = len(np.load(folder / "documents.npy")) - 1
@@ -287,72 +293,3 @@ def _this_module():
     import sys
 
     return sys.modules[__name__]
-
-
-@dataclass
-class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
-    """Pads and masks: 15% of the tokens to predict, of these 80% [MASK], 10% another word, 10% as they were.
-
-    Takes the arguments of transformers' `DataCollatorForLanguageModeling`. It keeps 80/10/10 for whole words, where
-    transformers masks all of them, and never puts a special token in place of a word. `next_sentence_label` passes through.
-    """
-
-    def __post_init__(self):
-        whole_words = self.whole_word_mask
-        self.whole_word_mask = False  # or the parent would overwrite the three rates
-        super().__post_init__()
-        self.whole_word_mask = whole_words
-        if not self.mlm:
-            raise ValueError("DataCollatorForPreTraining masks; for mlm=False use DataCollatorForLanguageModeling")
-        self._special, self._continues, self._ordinary = None, None, None
-
-    def get_generator(self, seed: int):
-        import torch
-
-        return torch.Generator().manual_seed(seed)
-
-    def numpy_call(self, examples: list) -> dict[str, Any]:
-        return {name: value.numpy() for name, value in self.torch_call(examples).items()}
-
-    def torch_mask_tokens(self, inputs, special_tokens_mask=None, offset_mapping=None):
-        """Masked `input_ids`, and `labels` that are -100 wherever nothing is to be predicted."""
-        import torch
-
-        chosen = self._choose(inputs, special_tokens_mask)  # (B, T)
-        labels = inputs.masked_fill(~chosen, -100)  # (B, T)
-        draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
-        masked = chosen & (draw < self.mask_replace_prob)
-        replaced = chosen & ~masked & (draw < self.mask_replace_prob + self.random_replace_prob)
-        words = torch.randint(len(self._ordinary), inputs.shape, generator=self.generator)  # (B, T)
-        masked_ids = inputs.masked_fill(masked, self.tokenizer.mask_token_id)
-        return torch.where(replaced, self._ordinary[words], masked_ids), labels
-
-    def _choose(self, inputs, special_tokens_mask):
-        """Which tokens to predict: each by itself, or all of a word together."""
-        import torch
-
-        self._make_tables()
-        special = self._special[inputs]  # (B, T)
-        if special_tokens_mask is not None:
-            special = special | special_tokens_mask.bool()
-        draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
-        if self.whole_word_mask:
-            # A piece takes the draw of the word's first piece.
-            heads = ~self._continues[inputs] | special
-            heads[:, 0] = True
-            places = torch.arange(inputs.shape[1]).expand_as(inputs)
-            draw = draw.gather(1, places.masked_fill(~heads, 0).cummax(dim=1).values)  # (B, T)
-        return (draw < self.mlm_probability) & ~special
-
-    def _make_tables(self) -> None:
-        import torch
-
-        if self._special is not None:
-            return
-        size = len(self.tokenizer)
-        special = torch.zeros(size, dtype=torch.bool)
-        special[torch.tensor(self.tokenizer.all_special_ids)] = True
-        if self.whole_word_mask:
-            self._continues = torch.tensor(continuation_table(self.tokenizer))
-        self._ordinary = torch.arange(size)[~special]
-        self._special = special

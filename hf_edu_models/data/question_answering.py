@@ -20,7 +20,9 @@ def encode_question_answering(
     # Each window must bring a token of context that the one before had not.
     room = max_length - tokenizer.num_special_tokens_to_add(pair=True) - stride - 1
     if stride < 0 or room < 1:
-        raise ValueError(f"max_length {max_length} has no room for a question and a stride of {stride}; take a shorter stride")
+        raise ValueError(
+            f"max_length {max_length} has no room for a question and a stride of {stride}; take a shorter stride"
+        )
     windows = tokenizer(
         _cut_questions(batch["question"], tokenizer, min(room, max_question_length)),
         batch["context"],
@@ -106,5 +108,6 @@ def _spans(starts, ends, offsets, best: int, max_answer_length: int) -> list[tup
     lengths = last[None, :] - first[:, None] + 1
     fits = (lengths >= 1) & (lengths <= max_answer_length) & np.isfinite(scores)
     return [
-        (float(scores[i, j]), (int(offsets[first[i]][0]), int(offsets[last[j]][1]))) for i, j in zip(*np.nonzero(fits), strict=True)
+        (float(scores[i, j]), (int(offsets[first[i]][0]), int(offsets[last[j]][1])))
+        for i, j in zip(*np.nonzero(fits), strict=True)
     ]

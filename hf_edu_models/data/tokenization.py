@@ -8,22 +8,22 @@
 | word      | a word or a mark, with the space before it        | every text of known words, as unigram        |
 | char      | a character                                       | every text of known characters               |
 
-`normalise` says it in code: decode(encode(text)) == normalise(text, tokenizer).
+All but wordpiece compose characters first (NFC). `normalise` says it all in code: decode(encode(text)) ==
+normalise(text, tokenizer).
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
+
+from .tokenizer_kinds import BACKENDS, BYTES, printable, with_bytes
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
 KINDS = ("wordpiece", "bpe", "unigram", "word", "char")
-SPACE_MARK = "▁"
-BYTES = [f"<0x{number:02X}>" for number in range(256)]
 
 # What stands around a text, by task. Pairs: `$B` is the second text, `:1` its segment id.
 TEMPLATES = {
@@ -79,51 +79,23 @@ def train_tokenizer(
     task = _task(task, rung, names)
     if not joint:
         if not {"source", "target"} <= set(names or ()):
-            raise ValueError(f"joint=False needs the columns 'source' and 'target'; the corpus has {names or 'plain texts'}")
-        sides = [_train(_texts(data, [name]), kind, vocab_size, lowercase, task, min_frequency) for name in ("source", "target")]
+            raise ValueError(
+                f"joint=False needs the columns 'source' and 'target'; the corpus has {names or 'plain texts'}"
+            )
+        sides = [
+            _train(_texts(data, [name]), kind, vocab_size, lowercase, task, min_frequency)
+            for name in ("source", "target")
+        ]
         return tuple(_wrap(side, task, model_max_length) for side in sides)
     backend = _train(_texts(data, names), kind, vocab_size, lowercase, task, min_frequency)
     return _wrap(backend, task, model_max_length)
-
-
-def normalise(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
-    """What `decode(encode(text))` gives back, unknown words and characters left out, spelled out without encoding."""
-    specials = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
-    # A special token written out in a text is that token; decode leaves it out.
-    parts = re.split("|".join(map(re.escape, specials)), text)
-    backend = tokenizer.backend_tokenizer
-    parts = [backend.normalizer.normalize_str(part) if backend.normalizer else part for part in parts]
-    return _REBUILD[kind_of(tokenizer)](parts, tokenizer)
-
-
-def kind_of(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Which of the five kinds a tokenizer is, read from what it is made of."""
-    backend = tokenizer.backend_tokenizer
-    name = type(backend.model).__name__
-    if name == "WordLevel":
-        return "char" if type(backend.decoder).__name__ == "Fuse" else "word"
-    return {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}[name]
-
-
-def continuation_table(tokenizer: PreTrainedTokenizerFast) -> list[bool]:
-    """For every token id, whether the token continues the word before it: what whole-word masking asks."""
-    starts = {"wordpiece": None, "bpe": "Ġ", "unigram": SPACE_MARK, "word": ""}
-    kind = kind_of(tokenizer)
-    if kind not in starts:
-        raise ValueError(f"a {kind} tokenizer does not know where words begin; use one of {', '.join(starts)}")
-    table = [False] * len(tokenizer)
-    for token, number in tokenizer.get_vocab().items():
-        table[number] = token.startswith("##") if kind == "wordpiece" else not token.startswith(starts[kind])
-    for number in tokenizer.all_special_ids:
-        table[number] = False
-    return table
 
 
 def _train(texts: Iterator[list[str]], kind: str, vocab_size: int, lowercase: bool, task: str, min_frequency: int):
     from tokenizers import trainers
 
     specials = SPECIAL_TOKENS[task]
-    backend = _BACKENDS[kind](specials["unk"], lowercase)
+    backend = BACKENDS[kind](specials["unk"], lowercase)
     names = list(specials.values())
     if vocab_size <= len(names) + SMALLEST.get(kind, 0):
         raise ValueError(
@@ -132,7 +104,7 @@ def _train(texts: Iterator[list[str]], kind: str, vocab_size: int, lowercase: bo
     common = {"special_tokens": names, "vocab_size": vocab_size, "show_progress": False}
     if kind == "unigram":
         common["vocab_size"] -= len(BYTES)
-        trainer = trainers.UnigramTrainer(unk_token=specials["unk"], initial_alphabet=_printable(), **common)
+        trainer = trainers.UnigramTrainer(unk_token=specials["unk"], initial_alphabet=printable(), **common)
     elif kind == "bpe":
         from tokenizers.pre_tokenizers import ByteLevel
 
@@ -147,11 +119,11 @@ def _train(texts: Iterator[list[str]], kind: str, vocab_size: int, lowercase: bo
         if "not large enough" not in str(problem):
             raise
         raise ValueError(
-            f"vocab_size {vocab_size} is too small for {kind}: 256 bytes, {len(names)} special tokens and every character "
-            "of the corpus must fit; ask for more, or use kind='bpe'"
+            f"vocab_size {vocab_size} is too small for {kind}: 256 bytes, {len(names)} special tokens and "
+            "every character of the corpus must fit; ask for more, or use kind='bpe'"
         ) from None
     _check_learned(backend, names)
-    return _with_bytes(backend, specials["unk"]) if kind == "unigram" else backend
+    return with_bytes(backend, specials["unk"]) if kind == "unigram" else backend
 
 
 def _wrap(backend: Tokenizer, task: str, model_max_length: int | None) -> PreTrainedTokenizerFast:
@@ -169,155 +141,6 @@ def _wrap(backend: Tokenizer, task: str, model_max_length: int | None) -> PreTra
         **{f"{role}_token": token for role, token in specials.items()},
         **({} if model_max_length is None else {"model_max_length": model_max_length}),
     )
-
-
-def _normalizer(lowercase: bool):
-    from tokenizers import normalizers
-
-    return normalizers.Sequence([normalizers.NFC(), *([normalizers.Lowercase(), normalizers.NFC()] if lowercase else [])])
-
-
-def _wordpiece(unk: str, lowercase: bool):
-    from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
-
-    backend = Tokenizer(models.WordPiece(unk_token=unk))
-    backend.normalizer = normalizers.BertNormalizer(lowercase=lowercase)
-    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    backend.decoder = decoders.WordPiece(cleanup=False)
-    return backend
-
-
-def _bpe(unk: str, lowercase: bool):
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-
-    backend = Tokenizer(models.BPE(unk_token=unk))
-    backend.normalizer = _normalizer(lowercase)
-    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    backend.decoder = decoders.ByteLevel()
-    return backend
-
-
-def _unigram(unk: str, lowercase: bool):
-    from tokenizers import Tokenizer, models, pre_tokenizers
-
-    backend = Tokenizer(models.Unigram())
-    backend.normalizer = _normalizer(lowercase)
-    backend.pre_tokenizer = pre_tokenizers.Metaspace(replacement=SPACE_MARK, prepend_scheme="first")
-    backend.decoder = _space_decoder()
-    return backend
-
-
-def _word(unk: str, lowercase: bool):
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-
-    backend = Tokenizer(models.WordLevel(unk_token=unk))
-    backend.normalizer = _normalizer(lowercase)
-    spaces = pre_tokenizers.Metaspace(replacement=SPACE_MARK, prepend_scheme="first")
-    # A mark stands alone and keeps the space before it, so "Hello, (you)" comes back with its own spacing.
-    marks = pre_tokenizers.Split(Regex(rf"{SPACE_MARK}?[^\w{SPACE_MARK}]"), behavior="isolated")
-    backend.pre_tokenizer = pre_tokenizers.Sequence([spaces, marks])
-    backend.decoder = _space_decoder()
-    return backend
-
-
-def _char(unk: str, lowercase: bool):
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-
-    backend = Tokenizer(models.WordLevel(unk_token=unk))
-    backend.normalizer = _normalizer(lowercase)
-    backend.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), behavior="isolated")
-    backend.decoder = decoders.Fuse()
-    return backend
-
-
-_BACKENDS = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}
-
-
-def _space_decoder():
-    from tokenizers import decoders
-
-    # Bytes first, then one text, then the marks of spaces; the first mark stands for no space.
-    return decoders.Sequence(
-        [
-            decoders.Replace(SPACE_MARK, " "),
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Strip(content=" ", left=1, right=0),
-        ]
-    )
-
-
-def _with_bytes(backend: Tokenizer, unk: str) -> Tokenizer:
-    """Add the 256 bytes, so that a character never seen is written by its bytes and not lost."""
-    import json
-
-    from tokenizers import models
-
-    vocab = [tuple(each) for each in json.loads(backend.to_str())["model"]["vocab"]]
-    lowest = min(score for _, score in vocab) - 100.0
-    unk_id = [token for token, _ in vocab].index(unk)
-    backend.model = models.Unigram([*vocab, *((token, lowest) for token in BYTES)], unk_id=unk_id, byte_fallback=True)
-    return backend
-
-
-def _printable() -> list[str]:
-    return [chr(number) for number in range(0x21, 0x7F)] + [SPACE_MARK]
-
-
-def _rebuild_exact(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
-    return "".join(parts)
-
-
-def _rebuild_spaces(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
-    return "".join(parts).replace(SPACE_MARK, " ").removeprefix(" ")
-
-
-def _rebuild_chars(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
-    known = tokenizer.get_vocab()
-    return "".join(character for character in "".join(parts) if character in known)
-
-
-def _rebuild_words(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
-    known = tokenizer.get_vocab()
-    split = tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str
-    words = []
-    for place, part in enumerate(parts):
-        found = [word for word, _ in split(part)]
-        if place and found and not part.startswith((" ", SPACE_MARK)):
-            found[0] = found[0].removeprefix(SPACE_MARK)  # only the very first word gets a mark that was not there
-        words += found
-    return "".join(word for word in words if word in known).replace(SPACE_MARK, " ").removeprefix(" ")
-
-
-def _rebuild_wordpieces(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
-    backend = tokenizer.backend_tokenizer
-    words = [word for part in parts for word, _ in backend.pre_tokenizer.pre_tokenize_str(part)]
-    known = [word for word in words if _is_spellable(word, backend)]
-    return " ".join(known)
-
-
-def _is_spellable(word: str, backend: Tokenizer) -> bool:
-    """Whether pieces of the vocabulary cover a word, the longest first, as WordPiece takes them."""
-    if len(word) > backend.model.max_input_chars_per_word:
-        return False
-    start = 0
-    while start < len(word):
-        prefix = "##" if start else ""
-        ends = range(len(word), start, -1)
-        end = next((end for end in ends if backend.token_to_id(prefix + word[start:end]) is not None), None)
-        if end is None:
-            return False
-        start = end
-    return True
-
-
-_REBUILD = {
-    "bpe": _rebuild_exact,
-    "unigram": _rebuild_spaces,
-    "char": _rebuild_chars,
-    "word": _rebuild_words,
-    "wordpiece": _rebuild_wordpieces,
-}
 
 
 def _train_split(corpus: Any) -> Any:

@@ -1,7 +1,7 @@
 """Metrics that work with no network: each an `evaluate.Metric`, on the library that defines the score.
 
-    metric = hf_edu_models.metrics.load("bleu")
-    metric.compute(predictions=["a cat"], references=[["a cat"]])
+metric = hf_edu_models.metrics.load("bleu")
+metric.compute(predictions=["a cat"], references=[["a cat"]])
 """
 
 from __future__ import annotations

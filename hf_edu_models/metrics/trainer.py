@@ -52,7 +52,8 @@ def _translation(tokenizer: Any, lowercase: bool = False, tokenize: str | None =
         found = bleu.compute(**texts, lowercase=lowercase, tokenize=tokenize)
         found = {name: found[name] for name in ("bleu", "bleu_signature")}
         found |= chrf.compute(**texts, lowercase=lowercase) | wer.compute(**texts) | exact.compute(**texts)
-        return found | {"generated_length": float((ids != tokenizer.pad_token_id).sum(-1).mean())}
+        real = (ids != tokenizer.pad_token_id) & (ids != IGNORED)
+        return found | {"generated_length": float(real.sum(-1).mean())}
 
     return scores
 
@@ -63,7 +64,9 @@ def _classification(tokenizer: Any):
         if labels.ndim == 2:
             both = {"predictions": (logits > 0).astype(int), "references": labels.astype(int)}
             f1 = load("f1", "multilabel")
-            averages = {f"f1_{name}": f1.compute(**both, average=name, zero_division=0)["f1"] for name in ("micro", "macro")}
+            averages = {
+                f"f1_{name}": f1.compute(**both, average=name, zero_division=0)["f1"] for name in ("micro", "macro")
+            }
             return averages | load("accuracy", "multilabel").compute(**both)
         if np.issubdtype(labels.dtype, np.floating):
             return load("pearson_spearman").compute(predictions=logits.reshape(-1), references=labels)

@@ -45,7 +45,9 @@ class Chrf(OfflineMetric):
     """Character n-gram F-score from 0 to 100, with its signature; `word_order=2` is chrF++."""
 
     def _info(self):
-        return self._describe("Corpus chrF by sacrebleu.", "Popović 2015, 2017; Post 2018, arXiv:1804.08771", ONE_OR_MANY)
+        return self._describe(
+            "Corpus chrF by sacrebleu.", "Popović 2015, 2017; Post 2018, arXiv:1804.08771", ONE_OR_MANY
+        )
 
     def _compute(self, predictions, references, **options: Any):
         from sacrebleu.metrics import CHRF

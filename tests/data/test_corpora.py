@@ -84,7 +84,13 @@ CASES = {
         {"tokens": ["I", "go"], "tags": [0, 1]},
     ),
     "squad": (
-        {"id": ["7"], "title": ["t"], "context": ["a b"], "question": ["?"], "answers": [{"text": ["b"], "answer_start": [2]}]},
+        {
+            "id": ["7"],
+            "title": ["t"],
+            "context": ["a b"],
+            "question": ["?"],
+            "answers": [{"text": ["b"], "answer_start": [2]}],
+        },
         {"id": "7", "context": "a b", "question": "?", "answers": {"text": ["b"], "answer_start": [2]}},
     ),
     "flat_qa": (
@@ -157,7 +163,7 @@ def test_streams_take_class_names_from_the_caller(tmp_path):
     file = write(tmp_path / "x.jsonl", {"text": ["a", "b"], "label": ["no", "yes"]})
     stream = load_corpus(file, streaming=True, label_names=["yes", "no"])
     assert [row["label"] for row in stream["train"]] == [1, 0]
-    with pytest.raises(ValueError, match="label_names"):
+    with pytest.raises(ValueError, match=r"label_names"):
         load_corpus(file, streaming=True)
 
 
@@ -175,7 +181,9 @@ def test_task_decides_between_two_readings(tmp_path):
 
 
 def test_missing_splits_are_cut_from_train_without_overlap(tmp_path):
-    file = write(tmp_path / "x.parquet", {"source": [f"s{i}" for i in range(50)], "target": [f"t{i}" for i in range(50)]})
+    file = write(
+        tmp_path / "x.parquet", {"source": [f"s{i}" for i in range(50)], "target": [f"t{i}" for i in range(50)]}
+    )
     corpus = load_corpus(file, validation_size=10, test_size=5, train_size=20)
     rows = {split: set(dataset["source"]) for split, dataset in corpus.items()}
     assert [len(rows[split]) for split in ("train", "validation", "test")] == [20, 10, 5]
@@ -194,7 +202,7 @@ def test_running_text_is_cut_between_documents():
     found = cut_missing({"train": train}, {"validation": 4}, seed=0, streaming=False)
     assert found["validation"]["document"][:] == ["b"] * 3 + ["c"] * 3
     assert found["train"]["text"][:] == ["0", "1", "2", "3"]
-    with pytest.raises(ValueError, match="every document"):
+    with pytest.raises(ValueError, match=r"every document"):
         cut_missing({"train": train}, {"validation": 9}, seed=0, streaming=False)
 
 
@@ -202,7 +210,7 @@ def test_splits_can_be_chosen_and_renamed(tmp_path):
     for split in ("train", "test"):
         write(tmp_path / f"{split}.jsonl", PAIRS)
     assert list(load_corpus(tmp_path, splits={"validation": "test"})) == ["validation"]
-    with pytest.raises(ValueError, match="'dev', which is not there; there are train, test"):
+    with pytest.raises(ValueError, match=r"'dev', which is not there; there are train, test"):
         load_corpus(tmp_path, splits={"validation": "dev"})
 
 
@@ -224,7 +232,7 @@ def test_a_hub_that_does_not_answer_is_named(monkeypatch):
         raise ConnectionError("no route to the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(FileNotFoundError, match="'owner/nothing' is no built-in task .*dates.*no route to the Hub"):
+    with pytest.raises(FileNotFoundError, match=r"'owner/nothing' is no built-in task .*dates.*no route to the Hub"):
         load_corpus("owner/nothing")
 
 
@@ -247,6 +255,9 @@ def many(tmp_path):
         (many, {"source": "de", "target": "en", "revision": "x"}, ValueError, "revision='x' is for Hub"),
         (many, {"source": "de", "target": "en", "test_size": 3}, ValueError, "leaves nothing of the 3 rows"),
         (many, {"columns": {"text": "de", "label": "en"}, "label_names": ["a"]}, ValueError, "does not cover"),
+        (many, {"source": "de", "target": "en", "unit": "paragraph"}, ValueError, "unit='paragraph' is for text files"),
+        (many, {"source": "de", "target": "en", "config": "x"}, ValueError, "config='x' is for Hub"),
+        (many, {"source": "de", "target": "en", "label_names": ["x"]}, ValueError, "no 'label' and no 'tags'"),
         (lambda p: write(p / "o.parquet", {"strange": [1]}), {}, ValueError, "no task fits the columns 'strange'"),
     ],
 )
@@ -278,9 +289,20 @@ def test_builtin_tasks_stream_too(tmp_path):
     assert len(list(stream["train"])) == 20
 
 
+@pytest.mark.parametrize("option", ["task", "source", "config", "revision", "unit"])
+def test_options_of_files_are_refused_by_builtin_tasks(option):
+    with pytest.raises(TypeError, match=f"dates is built in and has no '{option}'; it takes languages"):
+        load_corpus("dates", **{option: "x"})
+
+
+def test_files_are_prepared_in_the_cache_that_was_asked_for(tmp_path):
+    load_corpus(write(tmp_path / "x.parquet", PAIRS), cache_dir=tmp_path / "here")
+    assert list((tmp_path / "here").rglob("*.arrow"))
+
+
 def test_options_of_builtin_tasks_are_refused_elsewhere(tmp_path):
     file = write(tmp_path / "x.parquet", PAIRS)
-    with pytest.raises(TypeError, match="no option 'languages'"):
+    with pytest.raises(TypeError, match=r"no option 'languages'"):
         load_corpus(file, languages=["de"])
 
 

@@ -9,7 +9,24 @@ from hf_edu_models.data import collator_for, encode_corpus, find_answers, train_
 from hf_edu_models.data.question_answering import answer_positions
 from hf_edu_models.data.row_encoders import align_tags, inside_tags
 
-WORDS = "the quick brown fox jumps over a lazy dog while seven unbelievable elephants watch quietly from Timbuktu".split()
+WORDS = [
+    "the",
+    "quick",
+    "brown",
+    "fox",
+    "jumps",
+    "over",
+    "a",
+    "lazy",
+    "dog",
+    "while",
+    "seven",
+    "unbelievable",
+    "elephants",
+    "watch",
+    "from",
+    "Timbuktu",
+]
 
 
 def make(columns, **features):
@@ -99,7 +116,9 @@ def test_inside_tags_need_an_inside_tag():
 
 
 def test_multiple_choice(tokenizer, tmp_path):
-    corpus = make({"context": ["the fox", "a dog"], "choices": [["jumps", "over it"], ["a", "lazy dog"]], "label": [0, 1]})
+    corpus = make(
+        {"context": ["the fox", "a dog"], "choices": [["jumps", "over it"], ["a", "lazy dog"]], "label": [0, 1]}
+    )
     rows = encode_corpus(corpus, tokenizer, cache_dir=tmp_path)
     for row, original in zip(rows, corpus, strict=True):
         for ids, choice in zip(row["input_ids"], original["choices"], strict=True):
@@ -122,7 +141,7 @@ def test_documents_are_three_dimensional(tokenizer, tmp_path):
     assert batch["labels"].tolist() == [0, 1]
     cut = encode_corpus(corpus, tokenizer, max_sentences=2, max_length=3, cache_dir=tmp_path)
     assert all(len(row) <= 2 and all(len(each) <= 3 for each in row) for row in cut["input_ids"])
-    with pytest.raises(ValueError, match="document 0 of this batch has no sentence"):
+    with pytest.raises(ValueError, match=r"document 0 of this batch has no sentence"):
         encode_corpus(make({"sentences": [[" "]], "label": [0]}), tokenizer, cache_dir=tmp_path)
 
 
@@ -134,7 +153,11 @@ def answer(context, text):
 def questions():
     context = " ".join(WORDS * 3)
     texts = ["unbelievable elephants", "the quick", "from Timbuktu", "lazy"]
-    rows = {"id": [str(n) for n in range(5)], "context": [context] * 5, "question": ["the fox?"] * 4 + [" ".join(WORDS * 4)]}
+    rows = {
+        "id": [str(n) for n in range(5)],
+        "context": [context] * 5,
+        "question": ["the fox?"] * 4 + [" ".join(WORDS * 4)],
+    }
     rows["answers"] = [answer(context, text) for text in texts] + [{"text": [], "answer_start": []}]
     return datasets.Dataset.from_dict(rows)
 
@@ -174,7 +197,9 @@ def test_perfect_logits_give_the_answers_back(tokenizer, questions, tmp_path):
     starts, ends = (np.full((len(windows), longest), -5.0) for _ in range(2))
     for row, window in enumerate(windows):
         starts[row, window["start_positions"]] = ends[row, window["end_positions"]] = 5.0
-    said = {row["id"]: row["prediction_text"] for row in find_answers(starts, ends, windows, questions, null_threshold=0.0)}
+    said = {
+        row["id"]: row["prediction_text"] for row in find_answers(starts, ends, windows, questions, null_threshold=0.0)
+    }
     assert said == {row["id"]: (row["answers"]["text"] or [""])[0] for row in questions}
 
 
@@ -217,13 +242,13 @@ def test_streams_are_encoded_as_they_are_read(tokenizer, tagged, tmp_path):
 
 
 def test_wrong_settings_are_refused_with_a_sentence(tokenizer, questions, tagged, tmp_path):
-    with pytest.raises(TypeError, match="token_classification has no option 'stride'; it takes max_length"):
+    with pytest.raises(TypeError, match=r"token_classification has no option 'stride'; it takes max_length"):
         encode_corpus(tagged, tokenizer, stride=3, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="task must be one of translation.*got 'poetry'"):
+    with pytest.raises(ValueError, match=r"task must be one of translation.*got 'poetry'"):
         encode_corpus(tagged, tokenizer, task="poetry", cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="no room for a question and a stride of 30"):
+    with pytest.raises(ValueError, match=r"no room for a question and a stride of 30"):
         encode_corpus(questions, tokenizer, max_length=30, stride=30, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="1 rows of logits do not belong to 5 windows"):
+    with pytest.raises(ValueError, match=r"1 rows of logits do not belong to 5 windows"):
         find_answers(np.zeros((1, 3)), np.zeros((1, 3)), questions, questions)
-    with pytest.raises(ValueError, match="task must be one of .*got 'poetry'"):
+    with pytest.raises(ValueError, match=r"task must be one of .*got 'poetry'"):
         collator_for("poetry", tokenizer)

@@ -73,7 +73,9 @@ def test_the_causal_loss_takes_the_shifted_labels(text, tokenizer, tmp_path):
     torch.manual_seed(0)
     table = torch.randn(size, size)
     losses = [
-        ForCausalLMLoss(table[row["input_ids"]][None], row["labels"][None], size, shift_labels=row["shift_labels"][None])
+        ForCausalLMLoss(
+            table[row["input_ids"]][None], row["labels"][None], size, shift_labels=row["shift_labels"][None]
+        )
         for row in rows
     ]
     tokens = torch.as_tensor(token_stream(text, tokenizer)).long()[: 4 * len(rows) + 1]
@@ -100,11 +102,13 @@ def test_made_once_by_content(text, tokenizer, tmp_path, monkeypatch):
 
 
 def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match="block_size must be a whole number of 2 or more, got 1"):
+    with pytest.raises(ValueError, match=r"block_size must be a whole number of 2 or more, got 1"):
         group_into_blocks(text, tokenizer, 1, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="do not fill 1000 streams of 50"):
+    with pytest.raises(ValueError, match=r"do not fill 1000 streams of 50"):
         contiguous_streams(text, tokenizer, 1000, 50, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="reads the column 'text'; the corpus has words"):
+    with pytest.raises(ValueError, match=r"reads the column 'text'; the corpus has words"):
         group_into_blocks(datasets.Dataset.from_dict({"words": ["a"]}), tokenizer, 5, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match="has no text"):
-        group_into_blocks(datasets.Dataset.from_dict({"text": ["", ""]}), train(["a"], "char", 20), 5, join="", cache_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"has no text"):
+        group_into_blocks(
+            datasets.Dataset.from_dict({"text": ["", ""]}), train(["a"], "char", 20), 5, join="", cache_dir=tmp_path
+        )

@@ -46,7 +46,7 @@ def test_mistakes_are_named(command):
 def test_every_public_name_is_there():
     for name in hf_edu_models.data.__all__:
         assert getattr(hf_edu_models.data, name) is not None
-    with pytest.raises(AttributeError, match="no 'load_corpora'; it has .*load_corpus"):
+    with pytest.raises(AttributeError, match=r"no 'load_corpora'; it has .*load_corpus"):
         hf_edu_models.data.load_corpora  # noqa: B018
 
 

@@ -1,5 +1,6 @@
 """Round trip, special tokens, and loading with nothing but transformers."""
 
+# ruff: noqa: RUF001 (other scripts)
 import subprocess
 import sys
 import unicodedata
@@ -141,7 +142,9 @@ def test_special_tokens_of_each_rung():
 
 def test_default_task_follows_the_columns(tmp_path):
     corpus = load_corpus("copy", train_size=50, validation_size=5, test_size=5, cache_dir=tmp_path)
-    assert train_tokenizer(corpus, "char", 60)("a b")["input_ids"][-1] == train_tokenizer(corpus, "char", 60).eos_token_id
+    assert (
+        train_tokenizer(corpus, "char", 60)("a b")["input_ids"][-1] == train_tokenizer(corpus, "char", 60).eos_token_id
+    )
     stories = load_corpus("stories", train_size=5, validation_size=2, test_size=2, cache_dir=tmp_path)
     tokenizer = train_tokenizer(stories, "word", 200)
     assert tokenizer("Once")["input_ids"][0] == tokenizer.bos_token_id
@@ -210,5 +213,5 @@ def test_wrong_settings_are_refused_with_a_sentence(corpus, options, sentence):
 
 
 def test_a_text_is_no_corpus():
-    with pytest.raises(TypeError, match="a list of texts"):
+    with pytest.raises(TypeError, match=r"a list of texts"):
         train_tokenizer("just a text")

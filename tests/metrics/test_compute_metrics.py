@@ -57,10 +57,10 @@ def test_translation_is_scored_as_text():
     assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(said, [texts]).score)
     assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(said, [texts]).score)
     assert found["exact_match"] == 1 / 3 and found["wer"] == pytest.approx(2 / 10)
-    assert "tok:13a" in found["bleu_signature"] and found["generated_length"] > 2
+    assert "tok:13a" in found["bleu_signature"] and found["generated_length"] == (made != -100).sum() / 3
     upper = compute_metrics_for("translation", tokenizer, tokenize="char", lowercase=True)(prediction(made, label_ids))
     assert "tok:char" in upper["bleu_signature"] and "case:lc" in upper["bleu_signature"]
-    with pytest.raises(ValueError, match="need the tokenizer"):
+    with pytest.raises(ValueError, match=r"need the tokenizer"):
         compute_metrics_for("translation")
 
 
@@ -96,7 +96,7 @@ def test_tags_skip_what_is_not_scored():
     assert spans == {"precision": 1.0, "recall": 0.5, "f1": pytest.approx(2 / 3), "accuracy": 0.75}
     parts = compute_metrics_for("token_classification", tag_names=["NOUN", "VERB", "ADJ"])(prediction(logits, labels))
     assert parts == {"accuracy": 0.75}
-    with pytest.raises(ValueError, match="tag_names"):
+    with pytest.raises(ValueError, match=r"tag_names"):
         compute_metrics_for("token_classification")
 
 
@@ -108,7 +108,12 @@ def test_multiple_choice():
 def test_answers_are_scored_over_windows(tmp_path):
     context = "the cat sat on the mat and the dog ran away"
     rows = Dataset.from_dict(
-        {"id": ["a"], "context": [context], "question": ["who ran?"], "answers": [{"text": ["dog"], "answer_start": [32]}]}
+        {
+            "id": ["a"],
+            "context": [context],
+            "question": ["who ran?"],
+            "answers": [{"text": ["dog"], "answer_start": [32]}],
+        }
     )
     tokenizer = train_tokenizer([context, "who ran?"], "wordpiece", 80, rung="bert")
     windows = encode_corpus(rows, tokenizer, max_length=14, stride=4, cache_dir=tmp_path)
@@ -118,7 +123,7 @@ def test_answers_are_scored_over_windows(tmp_path):
             logits[0, row, window["start_positions"]] = logits[1, row, window["end_positions"]] = 9
     score = compute_metrics_for("question_answering", windows=windows, examples=rows, max_answer_length=5)
     assert score(prediction(tuple(logits), None)) == {"exact_match": 100.0, "f1": 100.0}
-    with pytest.raises(ValueError, match="windows="):
+    with pytest.raises(ValueError, match=r"windows="):
         compute_metrics_for("question_answering")
 
 
@@ -132,7 +137,9 @@ def test_perplexity_of_a_trainer_is_that_of_the_text(stories, tmp_path):
     blocks = group_into_blocks(stories["validation"], tokenizer, 40, cache_dir=tmp_path)
     assert len({len(row) for row in blocks["input_ids"]}) == 2, "the last block is shorter, and must weigh less"
     torch.manual_seed(0)
-    model = GPT2LMHeadModel(GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=40)).eval()
+    model = GPT2LMHeadModel(
+        GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=40)
+    ).eval()
     found = trainer(model, blocks, "language_modeling", tokenizer, tmp_path).evaluate()
     losses = []
     for row in blocks["input_ids"]:
@@ -165,7 +172,7 @@ def test_masked_tokens_by_hand():
 
 
 def test_unknown_tasks_and_options_are_named():
-    with pytest.raises(ValueError, match="task must be one of translation.*got 'poetry'"):
+    with pytest.raises(ValueError, match=r"task must be one of translation.*got 'poetry'"):
         compute_metrics_for("poetry")
-    with pytest.raises(TypeError, match="classification have no option 'tag_names'; allowed: none"):
+    with pytest.raises(TypeError, match=r"classification have no option 'tag_names'; allowed: none"):
         compute_metrics_for("classification", tag_names=["a"])
