@@ -72,8 +72,8 @@ def load_corpus(
         source: Column or language to translate from, with `target`.
         label_names: The classes in order, where the data has numbers or is streamed.
         splits: Our split name to the name in the data; only these are kept.
-        train_size: Rows (stories: documents). Built-in: how many to make. Else at most so many; a validation or test
-            split that is not there is cut from train.
+        train_size: Rows (stories: documents). Built-in: how many to make, 0 for no such split. Else at most so many; a
+            validation or test split that is not there is cut from train.
         unit: What a row of a text file is: line, paragraph or document.
         options: What the built-in task takes, such as `languages` or `max_length`.
     """
@@ -119,6 +119,9 @@ def _load_builtin(name: str, sizes: dict[str, int | None], seed: int, cache_dir,
             raise TypeError(f"{name} has no option {option!r}; it takes {', '.join(allowed)}")
     settings = allowed | {key: tuple(value) if isinstance(value, list) else value for key, value in options.items()}
     counts = {split: _or(sizes[split], default) for split, default in zip(SPLITS, builtin.sizes, strict=True)}
+    counts = {split: size for split, size in counts.items() if size}
+    if not counts:
+        raise ValueError(f"every split of {name} has the size 0; ask for one row at least")
     library = builtin.library and f"{builtin.library} {importlib.metadata.version(builtin.library)}"
     key = fingerprint(name, counts, seed, settings, library, code_version(builtin.module))
 

@@ -41,7 +41,10 @@ def group_into_blocks(
         full = len(tokens) // block_size * block_size
         blocks = list(tokens[:full].reshape(-1, block_size))
         # One token alone predicts nothing.
-        return {"input_ids": blocks if drop_last or len(tokens) - full < 2 else [*blocks, tokens[full:]]}
+        rest = [] if drop_last or len(tokens) - full < 2 else [tokens[full:]]
+        if not blocks and not rest:
+            raise ValueError(f"{len(tokens)} tokens do not fill one block of {block_size}; take a smaller block_size")
+        return {"input_ids": blocks + rest}
 
     return _build(corpus, tokenizer, join, ["blocks", block_size, drop_last], cut, cache_dir)
 

@@ -84,6 +84,14 @@ def test_sizes_seed_and_splits(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", BUILTINS)
+def test_a_split_of_no_rows_is_not_there(name, tmp_path):
+    corpus = load_corpus(name, train_size=30, validation_size=0, test_size=0, cache_dir=tmp_path)
+    assert list(corpus) == ["train"]
+    with pytest.raises(ValueError, match=r"every split of .* has the size 0"):
+        load_corpus(name, train_size=0, validation_size=0, test_size=0, cache_dir=tmp_path)
+
+
+@pytest.mark.parametrize("name", BUILTINS)
 def test_made_once(name, tmp_path, monkeypatch):
     made = load_corpus(name, **SMALL, cache_dir=tmp_path)
 

@@ -104,6 +104,8 @@ def test_made_once_by_content(text, tokenizer, tmp_path, monkeypatch):
 def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"block_size must be a whole number of 2 or more, got 1"):
         group_into_blocks(text, tokenizer, 1, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"do not fill one block of 100000"):
+        group_into_blocks(text, tokenizer, 100_000, drop_last=True, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"do not fill 1000 streams of 50"):
         contiguous_streams(text, tokenizer, 1000, 50, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"reads the column 'text'; the corpus has words"):
