@@ -108,6 +108,15 @@ class Seq2SeqHead:
             encoder_hidden_states=outputs.encoder_hidden_states,
         )
 
+    def prepare_inputs_for_generation(self, input_ids, next_sequence_length=None, past_key_values=None, **kwargs):
+        """With a cache that the caller gave, read only the words that it has not seen."""
+        seen = 0 if past_key_values is None else past_key_values.get_seq_length()
+        if seen and next_sequence_length is None:
+            next_sequence_length = max(1, input_ids.shape[1] - seen)
+        return super().prepare_inputs_for_generation(
+            input_ids, next_sequence_length=next_sequence_length, past_key_values=past_key_values, **kwargs
+        )
+
     def words_to_feed(self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None) -> Tensor:
         """What the decoder reads in training: the reference (teacher forcing)."""
         return decoder_input_ids

@@ -262,6 +262,7 @@ class EduBahdanauModel(EduBahdanauPreTrainedModel):
         features, states, weights, state = self.decoder(
             words, state, source, source_keep, keep, self.config.recurrent_implementation
         )
+        attentions = weights[:, None]  # (B, 1, T, S)
         if use_cache:
             cache.write(0, state, words.shape[1])
 
@@ -271,7 +272,7 @@ class EduBahdanauModel(EduBahdanauPreTrainedModel):
             last_hidden_state=features,
             past_key_values=cache if use_cache else None,
             decoder_hidden_states=(words, states) if wants_states else None,
-            cross_attentions=(weights[:, None],) if wants_weights else None,  # (B, 1, T, S)
+            cross_attentions=(attentions,) if wants_weights else None,
             encoder_last_hidden_state=source.last_hidden_state,
             encoder_hidden_states=source.hidden_states,
         )

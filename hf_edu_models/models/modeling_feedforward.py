@@ -86,14 +86,14 @@ class EduFeedForwardForCausalLM(EduFeedForwardPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        shift_labels: Tensor | None = None,
+        targets: Tensor | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> CausalLMOutputWithPast:
         """
         Args:
             past_key_values: the last words seen, as an earlier call returned them.
-            shift_labels: labels already moved to the position that predicts them, instead of `labels`.
+            targets: what each position must predict, instead of `labels`, whose next place it is otherwise.
             skip_logits: leave out the logits; by default in training with labels, where only the loss is needed.
         """
         check_one_of(input_ids, inputs_embeds)
@@ -111,7 +111,8 @@ class EduFeedForwardForCausalLM(EduFeedForwardPreTrainedModel, GenerationMixin):
         if use_cache:
             past_key_values = RecurrentCache() if past_key_values is None else past_key_values
             past_key_values.write(0, (last_states(history, keep, past.shape[1]),), words.shape[1])
-        targets = shift_for_next_word(labels) if shift_labels is None and labels is not None else shift_labels
+        if targets is None and labels is not None:
+            targets = shift_for_next_word(labels)
         skip_logits = self.training if skip_logits is None else skip_logits
         loss, logits = predict_words(self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states

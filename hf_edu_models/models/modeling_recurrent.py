@@ -101,9 +101,10 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         states = [cache.state(level) for level in range(levels)]
         outputs, states = self.stack(self.dropout(words), states, keep, self.config.recurrent_implementation)
         hidden_states = outputs[-1]  # (B, T, D), twice as wide in both directions
-        weights = None
+        attentions = None
         if self.window_attention is not None:
             hidden_states, weights, memory = self.look_back(hidden_states, cache.state(levels), keep)
+            attentions = weights[:, None]  # (B, 1, T, W)
             states.append(memory)
         if use_cache:
             for level, state in enumerate(states):
@@ -115,7 +116,7 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
             last_hidden_state=hidden_states,
             past_key_values=cache if use_cache else None,
             hidden_states=(words, *outputs[:-1], hidden_states) if wants_states else None,
-            attentions=(weights[:, None],) if wants_weights and weights is not None else None,  # (B, 1, T, W)
+            attentions=(attentions,) if wants_weights and attentions is not None else None,
         )
 
     def look_back(self, hidden_states: Tensor, memory, keep: Tensor | None):
@@ -158,14 +159,14 @@ class EduRecurrentForCausalLM(EduRecurrentPreTrainedModel, GenerationMixin):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
-        shift_labels: Tensor | None = None,
+        targets: Tensor | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
     ) -> CausalLMOutputWithPast:
         """
         Args:
             logits_to_keep: compute logits for this many last positions only; 0 for all of them.
-            shift_labels: labels already moved to the position that predicts them, instead of `labels`.
+            targets: what each position must predict, instead of `labels`, whose next place it is otherwise.
             skip_logits: leave out the logits; by default in training with labels, where only the loss is needed.
         """
         outputs = self.model(
@@ -178,7 +179,8 @@ class EduRecurrentForCausalLM(EduRecurrentPreTrainedModel, GenerationMixin):
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        targets = shift_for_next_word(labels) if shift_labels is None and labels is not None else shift_labels
+        if targets is None and labels is not None:
+            targets = shift_for_next_word(labels)
         features = outputs.last_hidden_state if targets is not None else outputs.last_hidden_state[:, -logits_to_keep:]
         skip_logits = self.training if skip_logits is None else skip_logits
         loss, logits = predict_words(self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch)

@@ -100,7 +100,12 @@ def test_generate_shows_the_weights_of_what_it_said(beams):
     model = PAPER.build()
     source = words(2, SOURCE)
     outputs = model.generate(
-        source, num_beams=beams, max_new_tokens=5, eos_token_id=None, output_attentions=True, return_dict_in_generate=True
+        source,
+        num_beams=beams,
+        max_new_tokens=5,
+        eos_token_id=None,
+        output_attentions=True,
+        return_dict_in_generate=True,
     )
     (expected,) = model(
         input_ids=source, decoder_input_ids=outputs.sequences[:, :-1], output_attentions=True

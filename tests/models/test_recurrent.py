@@ -14,7 +14,12 @@ from hf_edu_models.models.blocks_attention import WindowAttention
 from hf_edu_models.models.blocks_recurrent import CELLS, LSTMCell, RecurrentStack
 
 TORCH = {"rnn": nn.RNN, "gru": nn.GRU, "lstm": nn.LSTM}
-PARAMETERS = {"input_weight": "weight_ih", "state_weight": "weight_hh", "input_bias": "bias_ih", "state_bias": "bias_hh"}
+PARAMETERS = {
+    "input_weight": "weight_ih",
+    "state_weight": "weight_hh",
+    "input_bias": "bias_ih",
+    "state_bias": "bias_hh",
+}
 
 
 def copy_weights(stack, reference):
@@ -116,7 +121,9 @@ def test_window_attention_by_hand():
         past = states[0, max(0, position - 2) : position]
         context = torch.zeros(4)
         if len(past):
-            scores = torch.tanh(layer.query_proj(states[0, position]) + layer.key_proj(past)) @ layer.score_proj.weight[0]
+            scores = (
+                torch.tanh(layer.query_proj(states[0, position]) + layer.key_proj(past)) @ layer.score_proj.weight[0]
+            )
             assert_close(weights[0, position, 2 - len(past) :], scores.softmax(0))
             context = scores.softmax(0) @ past
         expected = torch.tanh(layer.output_proj(torch.cat([states[0, position], context])))

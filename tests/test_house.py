@@ -1,0 +1,86 @@
+"""The README, the ladder and the package say the same."""
+
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+from hatchling.builders.wheel import WheelBuilder
+from typer.testing import CliRunner
+
+import hf_edu_models
+from hf_edu_models import LADDER
+from hf_edu_models.auto import TABLE_MARKS, markdown_table
+from hf_edu_models.cli import app
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+PAGES = {"README.md": "hf_edu_models/models/", "hf_edu_models/models/README.md": ""}
+
+
+def test_every_python_block_of_the_readme_runs(tmp_path):
+    """Top to bottom, as a reader would paste them."""
+    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
+    assert len(blocks) > 3
+    script = tmp_path / "readme.py"
+    script.write_text("\n".join(blocks))
+    run = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+
+
+def test_the_first_snippet_ends_by_line_15():
+    lines = README.splitlines()
+    start = lines.index("```python")
+    assert lines.index("```", start) + 1 <= 16
+
+
+def test_the_two_commands_stand_in_the_readme():
+    commands = re.findall(r"^pip install .*", README, flags=re.MULTILINE)
+    assert commands == ["pip install -e . && hf-edu ladder", 'pip install -e ".[dev]" && pytest']
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_table_is_the_ladders(page):
+    text = (ROOT / page).read_text()
+    shown = text.partition(TABLE_MARKS[0])[2].partition(TABLE_MARKS[1])[0]
+    assert shown.strip() == markdown_table(PAGES[page])
+    for file in re.findall(r"\]\((.*?modeling_\w+\.py)\)", shown):
+        assert (ROOT / page).parent.joinpath(file).exists()
+
+
+def test_the_command_prints_every_rung():
+    run = CliRunner().invoke(app, ["ladder", "--classes"], env={"COLUMNS": "240"})
+    assert run.exit_code == 0, run.output
+    for rung in LADDER:
+        for word in (rung.model_type, rung.paper, rung.idea, *rung.config.heads, *rung.config.heads.values()):
+            assert word in run.output
+    assert "EduRecurrentModel" not in CliRunner().invoke(app, ["ladder"], env={"COLUMNS": "240"}).output
+
+
+def test_every_class_is_a_public_name():
+    for rung in LADDER:
+        assert getattr(hf_edu_models, rung.config.__name__) is rung.config
+        for head in rung.heads.values():
+            assert getattr(hf_edu_models, head.__name__) is head
+            assert head.__name__ in hf_edu_models.__all__
+    assert [rung.number for rung in LADDER] == list(range(1, len(LADDER) + 1))
+
+
+def test_every_model_file_opens_with_its_five_facts():
+    for rung in LADDER:
+        text = (ROOT / f"hf_edu_models/models/modeling_{rung.stem}.py").read_text()
+        header = text.split('"""')[1]
+        assert f"rung {rung.number} of the ladder" in header.splitlines()[0]
+        for fact in ("New ", "Paper", "Differs from the paper", "Shapes: "):
+            assert fact in header, f"{rung.stem}: {fact}"
+
+
+def test_the_wheel_carries_the_recipes(tmp_path):
+    (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
+    names = zipfile.ZipFile(wheel).namelist()
+    for file in (ROOT / "recipes").rglob("*.py"):
+        assert f"hf_edu_models/{file.relative_to(ROOT)}" in names
+    assert "hf_edu_models/models/modeling_recurrent.py" in names and "hf_edu_models/models/README.md" in names
+    assert not [name for name in names if "__pycache__" in name]
