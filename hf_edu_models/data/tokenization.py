@@ -14,10 +14,15 @@ normalise(text, tokenizer).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .tokenizer_kinds import BACKENDS, BYTES, printable, with_bytes
+from . import tokenizer_kinds
+from .cache import build_once, cache_folder, code_version, content_of, fingerprint
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
@@ -63,6 +68,7 @@ def train_tokenizer(
     columns: Iterable[str] | None = None,
     min_frequency: int = 1,
     model_max_length: int | None = None,
+    cache_dir: str | os.PathLike | None = None,
 ) -> PreTrainedTokenizerFast | tuple[PreTrainedTokenizerFast, PreTrainedTokenizerFast]:
     """Learn a vocabulary from the train split of `corpus`, or from an iterable of texts.
 
@@ -72,58 +78,127 @@ def train_tokenizer(
         task: The same by task: language_modeling, seq2seq or bert. Default: seq2seq where there is source and target.
         columns: Columns to learn from; default every column of text.
         min_frequency: How often a word or a merge must be seen.
+        cache_dir: Where a vocabulary is kept, so that the same texts give it again.
     """
-    _check_kind(kind, vocab_size)
+    recipe = Recipe(kind, vocab_size, lowercase, _task(task, rung, corpus, columns), min_frequency)
+    recipe.check()
     data = _train_split(corpus)
     names = _text_columns(data, columns)
-    task = _task(task, rung, names)
-    if not joint:
-        if not {"source", "target"} <= set(names or ()):
-            raise ValueError(
-                f"joint=False needs the columns 'source' and 'target'; the corpus has {names or 'plain texts'}"
-            )
-        sides = [
-            _train(_texts(data, [name]), kind, vocab_size, lowercase, task, min_frequency)
-            for name in ("source", "target")
-        ]
-        return tuple(_wrap(side, task, model_max_length) for side in sides)
-    backend = _train(_texts(data, names), kind, vocab_size, lowercase, task, min_frequency)
-    return _wrap(backend, task, model_max_length)
-
-
-def _train(texts: Iterator[list[str]], kind: str, vocab_size: int, lowercase: bool, task: str, min_frequency: int):
-    from tokenizers import trainers
-
-    specials = SPECIAL_TOKENS[task]
-    backend = BACKENDS[kind](specials["unk"], lowercase)
-    names = list(specials.values())
-    if vocab_size <= len(names) + SMALLEST.get(kind, 0):
+    if joint:
+        return _wrap(_learn_once(data, names, recipe, cache_dir), recipe.task, model_max_length)
+    if not {"source", "target"} <= set(names or ()):
         raise ValueError(
-            f"vocab_size {vocab_size} is too small for {kind}: it needs more than {len(names) + SMALLEST.get(kind, 0)}"
+            f"joint=False needs the columns 'source' and 'target'; the corpus has {names or 'plain texts'}"
         )
-    common = {"special_tokens": names, "vocab_size": vocab_size, "show_progress": False}
-    if kind == "unigram":
-        common["vocab_size"] -= len(BYTES)
-        trainer = trainers.UnigramTrainer(unk_token=specials["unk"], initial_alphabet=printable(), **common)
-    elif kind == "bpe":
-        from tokenizers.pre_tokenizers import ByteLevel
+    sides = [_learn_once(data, [name], recipe, cache_dir) for name in ("source", "target")]
+    return tuple(_wrap(side, recipe.task, model_max_length) for side in sides)
 
-        trainer = trainers.BpeTrainer(initial_alphabet=ByteLevel.alphabet(), min_frequency=min_frequency, **common)
-    elif kind == "wordpiece":
-        trainer = trainers.WordPieceTrainer(min_frequency=min_frequency, **common)
+
+@dataclass(frozen=True)
+class Recipe:
+    """All that decides a vocabulary, beside the texts."""
+
+    kind: str
+    vocab_size: int
+    lowercase: bool
+    task: str
+    min_frequency: int
+
+    def check(self) -> None:
+        if self.kind not in KINDS:
+            raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
+        if not isinstance(self.vocab_size, int) or self.vocab_size < 1:
+            raise ValueError(f"vocab_size must be a whole number above 0, got {self.vocab_size!r}")
+        least = len(SPECIAL_TOKENS[self.task]) + SMALLEST.get(self.kind, 0)
+        if self.vocab_size <= least:
+            raise ValueError(f"vocab_size {self.vocab_size} is too small for {self.kind}: it needs more than {least}")
+        if self.kind == "unigram" and self.min_frequency != 1:
+            raise ValueError(f"unigram prunes by likelihood and has no min_frequency, got {self.min_frequency}")
+
+    @property
+    def specials(self) -> list[str]:
+        return list(SPECIAL_TOKENS[self.task].values())
+
+    @property
+    def unknown(self) -> str:
+        return SPECIAL_TOKENS[self.task]["unk"]
+
+
+def _learn_once(data: Any, names: list[str] | None, recipe: Recipe, cache_dir: Any) -> Tokenizer:
+    """Learn, or find what was learned from the same texts: a second run has the same ids, and has them at once."""
+    import tokenizers
+
+    if names is not None and not hasattr(data, "__len__"):
+        return _learn(lambda: _texts(data, names), recipe)  # a stream has no content to be found by
+    if names is None:
+        data = list(data)  # it is read twice
+    content = fingerprint(data) if names is None else content_of(data, names)
+    code = code_version(sys.modules[__name__], tokenizer_kinds)
+    key = fingerprint(content, asdict(recipe), tokenizers.__version__, code)
+
+    def build(folder: Path) -> None:
+        _learn(lambda: _texts(data, names), recipe).save(str(folder / "tokenizer.json"))
+
+    folder = build_once(cache_folder(cache_dir) / "tokenizers" / key, build)
+    return tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
+
+
+def _learn(read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
+    backend = tokenizer_kinds.BACKENDS[recipe.kind](recipe.unknown, recipe.lowercase)
+    if recipe.kind == "wordpiece":
+        backend = _train_wordpiece(backend, read, recipe)
     else:
-        trainer = trainers.WordLevelTrainer(min_frequency=min_frequency, **common)
+        _train(backend, read, recipe, _trainer(recipe))
+    if backend.get_vocab_size() <= len(recipe.specials):
+        raise ValueError("the corpus has no text to learn a vocabulary from; check its train split and columns")
+    return tokenizer_kinds.with_bytes(backend, recipe.unknown) if recipe.kind == "unigram" else backend
+
+
+def _trainer(recipe: Recipe) -> Any:
+    from tokenizers import pre_tokenizers, trainers
+
+    common = {"special_tokens": recipe.specials, "vocab_size": recipe.vocab_size, "show_progress": False}
+    if recipe.kind == "unigram":
+        common["vocab_size"] -= len(tokenizer_kinds.BYTES)
+        alphabet = tokenizer_kinds.printable()
+        return trainers.UnigramTrainer(unk_token=recipe.unknown, initial_alphabet=alphabet, **common)
+    if recipe.kind == "bpe":
+        common["initial_alphabet"] = pre_tokenizers.ByteLevel.alphabet()
+        return trainers.BpeTrainer(min_frequency=recipe.min_frequency, **common)
+    return trainers.WordLevelTrainer(min_frequency=recipe.min_frequency, **common)
+
+
+def _train_wordpiece(backend: Tokenizer, read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
+    """Train twice, first for the letters alone: the trainer numbers `##` letters by chance, and ties follow numbers."""
+    from tokenizers import models, trainers
+
+    def train(size: int, first: list[str]) -> dict[str, int]:
+        options = {"min_frequency": recipe.min_frequency, "show_progress": False}
+        _train(backend, read, recipe, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, **options))
+        return backend.get_vocab()
+
+    letters = [token for token in train(1, recipe.specials) if token not in recipe.specials]
+    vocab = train(recipe.vocab_size, recipe.specials + sorted(letters))
+    if len(vocab) > recipe.vocab_size:
+        raise ValueError(
+            f"vocab_size {recipe.vocab_size} is too small for wordpiece: {len(recipe.specials)} special tokens and the "
+            f"{len(letters)} letters at the start and inside of words must fit; ask for more, or use kind='bpe'"
+        )
+    fresh = tokenizer_kinds.BACKENDS["wordpiece"](recipe.unknown, recipe.lowercase)
+    fresh.model = models.WordPiece(vocab, unk_token=recipe.unknown)
+    return fresh
+
+
+def _train(backend: Tokenizer, read: Callable[[], Iterator[list[str]]], recipe: Recipe, trainer: Any) -> None:
     try:
-        backend.train_from_iterator(texts, trainer)
+        backend.train_from_iterator(read(), trainer)
     except Exception as problem:  # the library raises no narrower one
         if "not large enough" not in str(problem):
             raise
         raise ValueError(
-            f"vocab_size {vocab_size} is too small for {kind}: 256 bytes, {len(names)} special tokens and "
-            "every character of the corpus must fit; ask for more, or use kind='bpe'"
+            f"vocab_size {recipe.vocab_size} is too small for {recipe.kind}: 256 bytes, {len(recipe.specials)} special "
+            "tokens and every character of the corpus must fit; ask for more, or use kind='bpe'"
         ) from None
-    _check_learned(backend, names)
-    return with_bytes(backend, specials["unk"]) if kind == "unigram" else backend
 
 
 def _wrap(backend: Tokenizer, task: str, model_max_length: int | None) -> PreTrainedTokenizerFast:
@@ -178,24 +253,14 @@ def _texts(data: Any, names: list[str] | None, rows: int = 1_000) -> Iterator[li
                 yield [value] if isinstance(value, str) else list(value)
 
 
-def _task(task: str | None, rung: str | None, names: list[str] | None) -> str:
+def _task(task: str | None, rung: str | None, corpus: Any, columns: Iterable[str] | None) -> str:
     if rung is not None and rung not in RUNGS:
         raise ValueError(f"rung must be one of {', '.join(RUNGS)}; got {rung!r}")
     if task is not None and task not in TEMPLATES:
         raise ValueError(f"task must be one of {', '.join(TEMPLATES)}; got {task!r}")
     if task and rung and RUNGS[rung] != task:
         raise ValueError(f"rung {rung!r} has the task {RUNGS[rung]!r}, but task={task!r} was given; give one of them")
-    default = "seq2seq" if {"source", "target"} <= set(names or ()) else "language_modeling"
-    return task or RUNGS.get(rung) or default
-
-
-def _check_kind(kind: str, vocab_size: int) -> None:
-    if kind not in KINDS:
-        raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {kind!r}")
-    if not isinstance(vocab_size, int) or vocab_size < 1:
-        raise ValueError(f"vocab_size must be a whole number above 0, got {vocab_size!r}")
-
-
-def _check_learned(backend: Tokenizer, specials: list[str]) -> None:
-    if backend.get_vocab_size() <= len(specials):
-        raise ValueError("the corpus has no text to learn a vocabulary from; check its train split and columns")
+    if task or rung:
+        return task or RUNGS[rung]
+    names = _text_columns(_train_split(corpus), columns)
+    return "seq2seq" if {"source", "target"} <= set(names or ()) else "language_modeling"

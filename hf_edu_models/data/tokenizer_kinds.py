@@ -95,11 +95,27 @@ def with_bytes(backend: Tokenizer, unk: str) -> Tokenizer:
 
     from tokenizers import models
 
-    vocab = [tuple(each) for each in json.loads(backend.to_str())["model"]["vocab"]]
+    vocab = in_order([tuple(each) for each in json.loads(backend.to_str())["model"]["vocab"]])
     lowest = min(score for _, score in vocab) - 100.0
     unk_id = [token for token, _ in vocab].index(unk)
     backend.model = models.Unigram([*vocab, *((token, lowest) for token in BYTES)], unk_id=unk_id, byte_fallback=True)
     return backend
+
+
+def in_order(vocab: list[tuple[str, float]]) -> list[tuple[str, float]]:
+    """The pieces by score, equal ones by name: the trainer's own order and last digits change from run to run."""
+    special = [piece for piece in vocab if piece[1] == 0.0]
+    learned = [piece for piece in vocab if piece[1] != 0.0]
+    # Characters that pruning took are put back with the lowest scores, 0.0001 apart, in an order of chance.
+    border = min(score for _, score in learned) + 0.0001 * len(learned) if learned else 0.0
+    put_back = [piece for piece in learned if len(piece[0]) == 1 and piece[1] <= border]
+    kept = sorted(set(learned) - set(put_back))
+    names = sorted(kept, key=lambda piece: (-round(piece[1], 4), piece[0])) + sorted(
+        put_back, key=lambda piece: piece[0]
+    )
+    scores = sorted((round(score, 4) for _, score in kept), reverse=True)
+    scores += sorted((round(score, 4) for _, score in put_back), reverse=True)
+    return special + [(name, score) for (name, _), score in zip(names, scores, strict=True)]
 
 
 def printable() -> list[str]:

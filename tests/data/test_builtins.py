@@ -13,7 +13,7 @@ import hf_edu_models.data.builtin_dates as builtin_dates
 import hf_edu_models.data.builtin_numbers as builtin_numbers
 from hf_edu_models.data import BUILTINS, load_corpus
 from hf_edu_models.data.builtin_numbers import links, words_of
-from hf_edu_models.data.cache import build_once, code_version
+from hf_edu_models.data.cache import build_once, code_version, content_of
 
 SMALL = {"train_size": 300, "validation_size": 60, "test_size": 60}
 
@@ -117,6 +117,34 @@ def test_a_broken_build_leaves_nothing(tmp_path):
     build_once(tmp_path / "entry", lambda folder: (folder / "whole").write_text("whole"))
     build_once(tmp_path / "entry", build)
     assert [file.name for file in (tmp_path / "entry").iterdir()] == ["whole"]
+
+
+def test_two_processes_may_build_the_same_entry(tmp_path):
+    def build(folder):
+        (folder / "file").write_text("mine")
+        (tmp_path / "entry").mkdir()  # another process was faster
+        (tmp_path / "entry" / "file").write_text("theirs")
+
+    assert (build_once(tmp_path / "entry", build) / "file").read_text() == "theirs"
+    assert [each.name for each in tmp_path.iterdir()] == ["entry"]
+
+
+def test_the_same_values_have_the_same_hash_however_they_lie_in_memory(tmp_path):
+    import datasets
+
+    rows = {"text": [f"s{i}" * (i % 5) for i in range(25_000)], "number": [i // 7 for i in range(25_000)]}
+    whole = datasets.Dataset.from_dict(rows)
+    parts = [
+        datasets.Dataset.from_dict({k: v[part] for k, v in rows.items()}) for part in (slice(9_999), slice(9_999, None))
+    ]
+    glued = datasets.concatenate_datasets(parts)
+    turned = whole.select(range(24_999, -1, -1)).select(range(24_999, -1, -1))
+    whole.to_parquet(str(tmp_path / "x.parquet"))
+    read = load_corpus(tmp_path / "x.parquet", columns={"text": "text", "number": "number"})["train"]
+    keys = {content_of(each, ["text", "number"]) for each in (whole, glued, turned, read)}
+    assert len(keys) == 1
+    assert content_of(whole.select(range(24_999)), ["text", "number"]) not in keys
+    assert content_of(turned.select(range(24_999, -1, -1)), ["text", "number"]) not in keys
 
 
 def test_changed_code_is_another_entry():

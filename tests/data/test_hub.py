@@ -50,7 +50,9 @@ class Hub(http.server.BaseHTTPRequestHandler):
         if "owner/reviews" not in path:
             return self.answer(404, b"{}", X_Error_Code="RepoNotFound", Content_Type="application/json")
         if path.startswith("/api/datasets/owner/reviews/tree/"):
-            rows = [{"type": "file", "path": p, "oid": "b" * 40, "size": len(FILES[p])} for p in FILES if p[:3] == "en/"]
+            rows = [
+                {"type": "file", "path": p, "oid": "b" * 40, "size": len(FILES[p])} for p in FILES if p[:3] == "en/"
+            ]
             return self.answer(200, json.dumps(rows).encode(), Content_Type="application/json")
         if path.startswith("/api/datasets/owner/reviews"):
             about = {"id": "owner/reviews", "sha": COMMIT, "private": False, "tags": [], "downloads": 0, "likes": 0}

@@ -175,6 +175,24 @@ def test_vocabulary_is_no_larger_than_asked(kind):
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_texts_give_the_same_tokenizer(kind, tmp_path):
+    """Trained twice from nothing, and not only found again."""
+    texts = LANGUAGES * 2 + UGLY
+    first, second = (train_tokenizer(texts, kind, 1_000, cache_dir=tmp_path / name) for name in ("a", "b"))
+    assert first.get_vocab() == second.get_vocab()
+    assert first.backend_tokenizer.to_str() == second.backend_tokenizer.to_str()
+
+
+def test_learned_once(tmp_path, monkeypatch):
+    made = train_tokenizer(iter(LANGUAGES), "bpe", 400, cache_dir=tmp_path)
+    monkeypatch.setattr("hf_edu_models.data.tokenization._learn", lambda *args: pytest.fail("learned again"))
+    again = train_tokenizer(list(LANGUAGES), "bpe", 400, cache_dir=tmp_path)
+    assert again.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
+    with pytest.raises(pytest.fail.Exception):
+        train_tokenizer(LANGUAGES[1:], "bpe", 400, cache_dir=tmp_path)
+
+
 def test_lengths_and_frequencies_are_obeyed():
     tokenizer = train_tokenizer(["a a b"], "word", 50, min_frequency=2, model_max_length=7)
     assert "▁b" not in tokenizer.get_vocab() and tokenizer.model_max_length == 7
@@ -198,6 +216,8 @@ def test_loads_without_the_package(tmp_path):
         (["a"], {"kind": "sentencepiece"}, "kind must be one of wordpiece, bpe.*got 'sentencepiece'"),
         (["a"], {"kind": "bpe", "vocab_size": 100}, "vocab_size 100 is too small for bpe"),
         (LANGUAGES, {"kind": "unigram", "vocab_size": 300}, "vocab_size 300 is too small for unigram: 256 bytes"),
+        (LANGUAGES, {"kind": "wordpiece", "vocab_size": 50}, "vocab_size 50 is too small for wordpiece: 5 special"),
+        (["a"], {"kind": "unigram", "min_frequency": 2}, "has no min_frequency, got 2"),
         (["a"], {"kind": "word", "vocab_size": 0}, "above 0, got 0"),
         (["a"], {"rung": "elmo"}, "rung must be one of feedforward.*got 'elmo'"),
         (["a"], {"task": "poetry"}, "task must be one of .*got 'poetry'"),

@@ -78,7 +78,10 @@ def test_many_references_and_not_as_many_each(name):
         == reference.corpus_score(said, [first, second]).score
     )
     pairs[3] = pairs[3][:1]
-    assert name != "bleu" or "nrefs:var" in metrics.load(name).compute(predictions=said, references=pairs)["bleu_signature"]
+    assert (
+        name != "bleu"
+        or "nrefs:var" in metrics.load(name).compute(predictions=said, references=pairs)["bleu_signature"]
+    )
     second[3] = None
     assert (
         metrics.load(name).compute(predictions=said, references=pairs)[name]
