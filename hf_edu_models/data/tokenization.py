@@ -144,11 +144,10 @@ def _learn_once(data: Any, names: list[str] | None, recipe: Recipe, cache_dir: A
 
 
 def _learn(read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
-    backend = tokenizer_kinds.BACKENDS[recipe.kind](recipe.unknown, recipe.lowercase)
     if recipe.kind == "wordpiece":
-        backend = _train_wordpiece(backend, read, recipe)
+        backend = _train_wordpiece(read, recipe)
     else:
-        _train(backend, read, recipe, _trainer(recipe))
+        backend = _train(read, recipe, _trainer(recipe))
     if backend.get_vocab_size() <= len(recipe.specials):
         raise ValueError("the corpus has no text to learn a vocabulary from; check its train split and columns")
     return tokenizer_kinds.with_bytes(backend, recipe.unknown) if recipe.kind == "unigram" else backend
@@ -168,14 +167,14 @@ def _trainer(recipe: Recipe) -> Any:
     return trainers.WordLevelTrainer(min_frequency=recipe.min_frequency, **common)
 
 
-def _train_wordpiece(backend: Tokenizer, read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
+def _train_wordpiece(read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
     """Train twice, first for the letters alone: the trainer numbers `##` letters by chance, and ties follow numbers."""
     from tokenizers import models, trainers
 
     def train(size: int, first: list[str]) -> dict[str, int]:
         options = {"min_frequency": recipe.min_frequency, "show_progress": False}
-        _train(backend, read, recipe, trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, **options))
-        return backend.get_vocab()
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=first, **options)
+        return _train(read, recipe, trainer).get_vocab()
 
     letters = [token for token in train(1, recipe.specials) if token not in recipe.specials]
     vocab = train(recipe.vocab_size, recipe.specials + sorted(letters))
@@ -184,12 +183,13 @@ def _train_wordpiece(backend: Tokenizer, read: Callable[[], Iterator[list[str]]]
             f"vocab_size {recipe.vocab_size} is too small for wordpiece: {len(recipe.specials)} special tokens and the "
             f"{len(letters)} letters at the start and inside of words must fit; ask for more, or use kind='bpe'"
         )
-    fresh = tokenizer_kinds.BACKENDS["wordpiece"](recipe.unknown, recipe.lowercase)
-    fresh.model = models.WordPiece(vocab, unk_token=recipe.unknown)
-    return fresh
+    backend = tokenizer_kinds.BACKENDS["wordpiece"](recipe.unknown, recipe.lowercase)
+    backend.model = models.WordPiece(vocab, unk_token=recipe.unknown)
+    return backend
 
 
-def _train(backend: Tokenizer, read: Callable[[], Iterator[list[str]]], recipe: Recipe, trainer: Any) -> None:
+def _train(read: Callable[[], Iterator[list[str]]], recipe: Recipe, trainer: Any) -> Tokenizer:
+    backend = tokenizer_kinds.BACKENDS[recipe.kind](recipe.unknown, recipe.lowercase)
     try:
         backend.train_from_iterator(read(), trainer)
     except Exception as problem:  # the library raises no narrower one
@@ -199,6 +199,7 @@ def _train(backend: Tokenizer, read: Callable[[], Iterator[list[str]]], recipe: 
             f"vocab_size {recipe.vocab_size} is too small for {recipe.kind}: 256 bytes, {len(recipe.specials)} special "
             "tokens and every character of the corpus must fit; ask for more, or use kind='bpe'"
         ) from None
+    return backend
 
 
 def _wrap(backend: Tokenizer, task: str, model_max_length: int | None) -> PreTrainedTokenizerFast:
