@@ -27,6 +27,8 @@ def _name_column(found: dict[str, Any], column: str, names: Sequence[str] | None
     if isinstance(inner, datasets.ClassLabel) or inner.dtype.startswith("float"):
         return found
     if names is None and streaming:
+        if inner.dtype not in ("string", "large_string"):
+            return found  # whole numbers can be used as they are
         raise ValueError(f"a stream cannot be searched for the classes of {column!r}; pass label_names=[...] in order")
     values = None if streaming else _values(found, column, nested=inner is not feature)
     classes = list(names) if names is not None else _classes(values, inner.dtype)

@@ -21,6 +21,7 @@ def show_corpus(
     seed: int = 0,
     streaming: bool = False,
     column: list[str] | None = None,
+    label: list[str] | None = None,
     option: list[str] | None = None,
 ) -> None:
     """Print the splits, the columns and the first rows of anything that `load_corpus` takes.
@@ -29,6 +30,7 @@ def show_corpus(
         show: Rows of each split.
         split: Only this split.
         column: `ours=theirs`, as often as needed.
+        label: The classes in order, as often as needed, where a stream has words for labels.
         option: `name=value` of a built-in task, as often as needed; the value is JSON or a word.
     """
     from rich.console import Console
@@ -41,6 +43,7 @@ def show_corpus(
         name_or_path,
         task=task,
         columns={name: _listed(value) for name, value in _pairs("column", column)} or None,
+        label_names=label or None,
         source=source,
         target=target,
         config=config,

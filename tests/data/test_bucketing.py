@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 from accelerate import Accelerator
+from accelerate.data_loader import BatchSamplerShard
 from torch.utils.data import DataLoader
 
 from hf_edu_models.data import LengthBucketSampler
@@ -90,6 +91,17 @@ def test_loads_in_a_data_loader_and_in_accelerate(options):
     prepared.set_epoch(1)
     assert sampler.epoch == 1
     assert sum(len(batch) for batch in prepared) == len(LENGTHS)
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 16}, {"max_tokens": 300}])
+def test_accelerate_shares_the_batches_of_one_sampler(options):
+    """What `Accelerator(even_batches=False)` does in each of two processes."""
+    shares = [
+        list(BatchSamplerShard(LengthBucketSampler(LENGTHS, **options), 2, rank, even_batches=False))
+        for rank in range(2)
+    ]
+    rows = [row for share in shares for batch in share for row in batch]
+    assert sorted(rows) == list(range(len(LENGTHS))) and abs(len(shares[0]) - len(shares[1])) <= 1
 
 
 @pytest.mark.parametrize(

@@ -165,6 +165,8 @@ def test_streams_take_class_names_from_the_caller(tmp_path):
     assert [row["label"] for row in stream["train"]] == [1, 0]
     with pytest.raises(ValueError, match=r"label_names"):
         load_corpus(file, streaming=True)
+    numbers = write(tmp_path / "y.jsonl", {"text": ["a", "b"], "label": [3, 1]})
+    assert [row["label"] for row in load_corpus(numbers, streaming=True)["train"]] == [3, 1]
 
 
 def test_any_column_can_be_mapped_or_kept(tmp_path):

@@ -37,6 +37,13 @@ def test_a_stream_shows_too(command, tmp_path):
     assert "a stream" in result.output and result.output.index("dog") < result.output.index("Hund")
 
 
+def test_a_stream_of_words_for_labels(command, tmp_path):
+    datasets.Dataset.from_dict({"text": ["a"], "label": ["late"]}).to_json(str(tmp_path / "train.jsonl"))
+    assert "pass label_names" in str(command(str(tmp_path), "--streaming").exception)
+    result = command(str(tmp_path), "--streaming", "--label", "early", "--label", "late")
+    assert result.exit_code == 0 and "late" in result.output
+
+
 def test_mistakes_are_named(command):
     assert "has no split 'dev'; it has train" in str(command("copy", "--split", "dev").exception)
     assert "--option takes name=value, got 'five'" in str(command("copy", "--option", "five").exception)
