@@ -1,8 +1,9 @@
 """BERT's pre-training data: sentence pairs for next sentence prediction. What is masked in them: `masking.py`.
 
 Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 and Appendix A.1, A.2.
-Differs from the paper: pairs are built once and masked while training (the paper masks beforehand, ten times over); a
-last sentence without a next one serves only as somebody's second segment, so that exactly half of the pairs are next.
+Differs from the authors' code: pairs are masked while training, not ten times beforehand; a shorter length is drawn for
+a pair, not for a document; a last sentence without a next one serves only as somebody's second segment, so that half of
+the pairs are next, as the paper says.
 """
 
 from __future__ import annotations
