@@ -20,15 +20,17 @@ def program() -> None:
 
 @app.command()
 def ladder(
-    classes: Annotated[bool, typer.Option(help="Show our class for each Auto class, one a line.")] = False,
+    classes: Annotated[bool, typer.Option(help="Show our class under each Auto class.")] = False,
 ) -> None:
     """Show the ladder: each rung, its model_type, its paper and the Auto classes that load it."""
     from .auto import LADDER
 
-    table = Table("rung", "model_type", "paper", "new idea", "Auto classes")
+    table = Table("rung", "model_type", "paper", "Auto classes", padding=(0, 0, 0, 1))
+    for column in (1, 3):
+        table.columns[column].no_wrap = True
     for rung in LADDER:
-        heads = [f"{auto} -> {name}" if classes else auto for auto, name in rung.config.heads.items()]
-        table.add_row(str(rung.number), rung.model_type, rung.paper, rung.idea, "\n".join(heads))
+        heads = [f"{auto}\n  {name}" if classes else auto for auto, name in rung.config.heads.items()]
+        table.add_row(str(rung.number), rung.model_type, rung.paper, "\n".join(heads))
     Console().print(table)
 
 
