@@ -9,9 +9,12 @@ from transformers import AutoConfig, PreTrainedModel
 
 from .models.configuration_bahdanau import EduBahdanauConfig
 from .models.configuration_base import EduConfig
+from .models.configuration_bert import EduBertConfig
 from .models.configuration_feedforward import EduFeedForwardConfig
+from .models.configuration_gpt import EduGPTConfig
 from .models.configuration_recurrent import EduRecurrentConfig
 from .models.configuration_seq2seq import EduSeq2SeqConfig
+from .models.configuration_transformer import EduTransformerConfig
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,9 @@ LADDER = (
     ),
     Rung(EduSeq2SeqConfig, "Sutskever 2014; Cho 2014", "encode, then decode; one context vector"),
     Rung(EduBahdanauConfig, "Bahdanau 2015; Luong 2015", "look back at every source state"),
+    Rung(EduTransformerConfig, "Vaswani 2017", "attention alone; positions; heads"),
+    Rung(EduGPTConfig, "Radford 2018, 2019", "decoder only, pre-train on text"),
+    Rung(EduBertConfig, "Devlin 2019", "both directions; masked words; next sentence; fine-tune"),
 )
 
 

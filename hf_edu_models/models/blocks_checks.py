@@ -41,3 +41,30 @@ def check_labels(labels: Tensor, num_labels: int):
     if real.numel() and (real.min() < 0 or real.max() >= num_labels):
         wrong = real.min() if real.min() < 0 else real.max()
         raise ValueError(f"labels has {wrong.item()}, but only 0 to {num_labels - 1} and -100 (ignored) are allowed")
+
+
+def check_length(length: int, limit: int):
+    """Refuse a sequence that has no more positions to stand on."""
+    if length > limit:
+        raise ValueError(
+            f"the sequence has {length} tokens, but max_position_embeddings is {limit}; cut it (truncation=True, "
+            f"max_length={limit} in the tokenizer) or split it"
+        )
+
+
+def check_token_types(token_type_ids: Tensor | None, type_vocab_size: int):
+    if token_type_ids is None or torch.compiler.is_compiling() or token_type_ids.numel() == 0:
+        return
+    low, high = (bound.item() for bound in token_type_ids.aminmax())
+    if low < 0 or high >= type_vocab_size:
+        raise ValueError(
+            f"token_type_ids has {low if low < 0 else high}, but type_vocab_size is {type_vocab_size}; use 0 for the "
+            "first text and 1 for the second"
+        )
+
+
+def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]):
+    if tuple(tensor.shape) != tuple(shape):
+        raise ValueError(
+            f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed: one for each prediction"
+        )

@@ -21,7 +21,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx, hidden_states, weight, bias, labels, chunk_size):
+    def forward(ctx, hidden_states, weight, bias, labels, smoothing, chunk_size):
         needs_grad = any(ctx.needs_input_grad)
         hidden_grad = torch.empty_like(hidden_states) if needs_grad else None  # (P, D)
         weight_grad = torch.zeros_like(weight) if needs_grad else None  # (V, D)
@@ -33,12 +33,16 @@ class LinearCrossEntropy(torch.autograd.Function):
             logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)
             # In place from here on: shift, exponentiate, divide. What is left is the softmax.
             logits -= logits.amax(dim=-1, keepdim=True)
-            wanted_logits = logits.gather(1, wanted)
+            aim = (1 - smoothing) * logits.gather(1, wanted)
+            if smoothing:
+                aim += smoothing * logits.mean(dim=-1, keepdim=True)
             totals = logits.exp_().sum(dim=-1, keepdim=True)
-            loss += (totals.log() - wanted_logits).sum()
+            loss += (totals.log() - aim).sum()
             if needs_grad:
                 logits_grad = logits.div_(totals)
-                logits_grad.scatter_add_(1, wanted, torch.full_like(totals, -1.0))
+                logits_grad.scatter_add_(1, wanted, torch.full_like(totals, smoothing - 1.0))
+                if smoothing:
+                    logits_grad -= smoothing / logits.shape[-1]
                 logits_grad = logits_grad.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
                 weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
@@ -50,18 +54,25 @@ class LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx, loss_grad):
         grads = [None if grad is None else grad * loss_grad.to(grad.dtype) for grad in ctx.saved_tensors]
-        return *grads, None, None
+        return *grads, None, None, None
 
 
 def token_loss(
-    hidden_states: Tensor, lm_head: nn.Linear, labels: Tensor, num_items_in_batch=None, chunk_size: int = 1024
+    hidden_states: Tensor,
+    lm_head: nn.Linear,
+    labels: Tensor,
+    num_items_in_batch=None,
+    label_smoothing: float = 0.0,
+    chunk_size: int = 1024,
 ) -> Tensor:
     """Cross-entropy of `lm_head(hidden_states)` at the positions whose label is not -100."""
     check_labels(labels, lm_head.out_features)
     labels = labels.reshape(-1).to(hidden_states.device)
     counted = (labels != -100).nonzero().squeeze(1)  # (P,)
     hidden_states = hidden_states.reshape(-1, hidden_states.shape[-1])[counted]  # (P, D)
-    loss = LinearCrossEntropy.apply(hidden_states, lm_head.weight, lm_head.bias, labels[counted], chunk_size)
+    loss = LinearCrossEntropy.apply(
+        hidden_states, lm_head.weight, lm_head.bias, labels[counted], label_smoothing, chunk_size
+    )
     return loss / divisor(len(counted), num_items_in_batch, loss)
 
 
@@ -72,26 +83,37 @@ def divisor(count: int, num_items_in_batch, loss: Tensor):
 
 
 def predict_words(
-    features: Tensor, lm_head: nn.Linear, labels: Tensor | None, skip_logits: bool, num_items_in_batch=None
+    features: Tensor,
+    lm_head: nn.Linear,
+    labels: Tensor | None,
+    skip_logits: bool,
+    num_items_in_batch=None,
+    label_smoothing: float = 0.0,
 ) -> tuple[Tensor | None, Tensor | None]:
     """Loss and logits, each where it is wanted: logits of every position are most of a training step's memory."""
     if skip_logits and labels is not None:
-        return token_loss(features, lm_head, labels, num_items_in_batch), None
+        return token_loss(features, lm_head, labels, num_items_in_batch, label_smoothing), None
     logits = lm_head(features)
-    return None if labels is None else logits_loss(logits, labels, num_items_in_batch), logits
+    return None if labels is None else logits_loss(logits, labels, num_items_in_batch, label_smoothing), logits
 
 
-def shift_for_next_word(labels: Tensor) -> Tensor:
-    """What each position of a language model must predict: the label one place on, and nothing at the end."""
+def next_words(labels: Tensor | None, shift_labels: Tensor | None = None) -> Tensor | None:
+    """What each position of a language model must predict: the label one place on, and nothing at the end.
+
+    `shift_labels` is that already. It is no parameter of a model's `forward`, because Trainer takes every parameter with
+    "label" in its name for one that each batch has.
+    """
+    if shift_labels is not None or labels is None:
+        return shift_labels
     return F.pad(labels[:, 1:], (0, 1), value=-100)
 
 
-def logits_loss(logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+def logits_loss(logits: Tensor, labels: Tensor, num_items_in_batch=None, label_smoothing: float = 0.0) -> Tensor:
     """The same cross-entropy where the logits are wanted anyway."""
     check_labels(labels, logits.shape[-1])
     labels = labels.reshape(-1).to(logits.device)
     logits = logits.reshape(-1, logits.shape[-1]).float()
-    loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum")
+    loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing)
     return loss / divisor(int((labels != -100).sum()), num_items_in_batch, loss)
 
 

@@ -25,11 +25,7 @@ def shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int | 
 
 
 class Seq2SeqMethods:
-    """Methods of every encoder-decoder `PreTrainedModel` with a recurrent decoder."""
-
-    @classmethod
-    def _supports_default_dynamic_cache(cls) -> bool:
-        return False
+    """Methods of every encoder-decoder `PreTrainedModel`."""
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
         return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
@@ -41,12 +37,12 @@ class Seq2SeqMethods:
         self.get_encoder().embed_tokens = value
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
-        """Resize the vectors of both sides: each has its own table over one vocabulary."""
+        """Resize the vectors of both sides; the target may have a table of its own over the same vocabulary."""
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
-        decoder = self.get_decoder()
-        size = embeddings.num_embeddings
-        decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, size, None, mean_resizing)
-        self.tie_weights()
+        decoder, size = self.get_decoder(), embeddings.num_embeddings
+        if decoder.embed_tokens is not None:
+            decoder.embed_tokens = self._get_resized_embeddings(decoder.embed_tokens, size, None, mean_resizing)
+            self.tie_weights()
         return embeddings
 
 
@@ -78,11 +74,16 @@ class Seq2SeqHead:
         """
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        asked = {"output_attentions": output_attentions, "output_hidden_states": output_hidden_states}
+        is_learning = self.training and labels is not None
+        skip_logits = self.training if skip_logits is None else skip_logits
+        asked = {
+            "output_attentions": True if is_learning and self.penalises_attention() else output_attentions,
+            "output_hidden_states": output_hidden_states,
+        }
         if encoder_outputs is None:
             encoder = self.get_encoder()
             encoder_outputs = encoder(input_ids, attention_mask, inputs_embeds, **asked, return_dict=True)
-        if self.training and labels is not None and decoder_input_ids is not None:
+        if is_learning and decoder_input_ids is not None:
             decoder_input_ids = self.words_to_feed(decoder_input_ids, encoder_outputs, attention_mask)
         outputs = self.model(
             attention_mask=attention_mask,
@@ -93,20 +94,32 @@ class Seq2SeqHead:
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=False if labels is not None else use_cache,
             **asked,
+            **({"labels": labels} if is_learning and skip_logits and self.decoder_takes_labels else {}),
             return_dict=True,
         )
-        skip_logits = self.training if skip_logits is None else skip_logits
-        features = outputs.last_hidden_state
-        loss, logits = predict_words(features, self.lm_head, labels, skip_logits, num_items_in_batch)
+        smoothing = getattr(self.config, "label_smoothing", 0.0) if self.training else 0.0
+        loss, logits = predict_words(
+            outputs.last_hidden_state, self.lm_head, labels, skip_logits, num_items_in_batch, smoothing
+        )
+        if is_learning and self.penalises_attention():
+            loss = loss + self.attention_penalty(outputs, attention_mask)
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
             past_key_values=outputs.past_key_values,
             decoder_hidden_states=outputs.decoder_hidden_states,
+            decoder_attentions=outputs.decoder_attentions,
             cross_attentions=outputs.cross_attentions,
             encoder_last_hidden_state=outputs.encoder_last_hidden_state,
             encoder_hidden_states=outputs.encoder_hidden_states,
+            encoder_attentions=outputs.encoder_attentions,
         )
+
+    decoder_takes_labels = False  # whether `self.model` wants them, to leave out padding
+
+    def penalises_attention(self) -> bool:
+        """Whether the loss has a term for how the model attends."""
+        return False
 
     def prepare_inputs_for_generation(self, input_ids, next_sequence_length=None, past_key_values=None, **kwargs):
         """With a cache that the caller gave, read only the words that it has not seen."""

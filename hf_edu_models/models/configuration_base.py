@@ -15,6 +15,14 @@ def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
         raise ValueError(f"{name} '{value}' is not known; choose one of {', '.join(allowed)}")
 
 
+def check_heads(config) -> None:
+    if config.hidden_size % config.num_attention_heads:
+        raise ValueError(
+            f"hidden_size {config.hidden_size} cannot be split into {config.num_attention_heads} equal heads; "
+            "choose a multiple"
+        )
+
+
 @strict
 class EduConfig(PreTrainedConfig):
     """A configuration whose checkpoints name every head of the rung, not only the one that was saved."""
@@ -37,12 +45,11 @@ class EduConfig(PreTrainedConfig):
         self.auto_map |= {auto: f"modeling_{stem}.{name}" for auto, name in self.heads.items()}
 
     def validate_architecture(self):
-        if not 0 <= self.dropout < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, got {self.dropout}")
-        sizes = [name for name in self.__dict__ if name.endswith("_size") or name.startswith("num_hidden")]
-        for name in sizes:
-            value = getattr(self, name)
-            if isinstance(value, int) and value < 1:
+        for name, value in vars(self).items():
+            if name.endswith("dropout") and value is not None and not 0 <= value < 1:
+                raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+            is_size = name.endswith("_size") or name.startswith(("num_hidden", "num_attention", "max_position"))
+            if is_size and value is not None and value < 1:
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
             raise ValueError(

@@ -165,6 +165,10 @@ class EduBahdanauPreTrainedModel(Seq2SeqMethods, PreTrainedModel):
     _no_split_modules = ["RecurrentLayer", "AttentiveDecoder"]
     _is_stateful = True
 
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         """The paper's appendix on parameter initialization."""

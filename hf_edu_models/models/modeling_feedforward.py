@@ -18,7 +18,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
-from .blocks_losses import predict_words, shift_for_next_word
+from .blocks_losses import next_words, predict_words
 from .blocks_masks import keep_from, last_states, put_back, real_first, reorder
 from .configuration_feedforward import EduFeedForwardConfig
 
@@ -86,15 +86,15 @@ class EduFeedForwardForCausalLM(EduFeedForwardPreTrainedModel, GenerationMixin):
         use_cache: bool | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-        targets: Tensor | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Tensor,
     ) -> CausalLMOutputWithPast:
         """
         Args:
             past_key_values: the last words seen, as an earlier call returned them.
-            targets: what each position must predict, instead of `labels`, whose next place it is otherwise.
             skip_logits: leave out the logits; by default in training with labels, where only the loss is needed.
+            kwargs: `shift_labels`, labels that already stand at the position that predicts them, instead of `labels`.
         """
         check_one_of(input_ids, inputs_embeds)
         check_tokens(input_ids, attention_mask, self.config.vocab_size)
@@ -111,8 +111,7 @@ class EduFeedForwardForCausalLM(EduFeedForwardPreTrainedModel, GenerationMixin):
         if use_cache:
             past_key_values = RecurrentCache() if past_key_values is None else past_key_values
             past_key_values.write(0, (last_states(history, keep, past.shape[1]),), words.shape[1])
-        if targets is None and labels is not None:
-            targets = shift_for_next_word(labels)
+        targets = next_words(labels, **kwargs)
         skip_logits = self.training if skip_logits is None else skip_logits
         loss, logits = predict_words(self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states

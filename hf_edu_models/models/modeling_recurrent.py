@@ -24,7 +24,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from .blocks_attention import WindowAttention
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
-from .blocks_losses import classification_loss, logits_loss, predict_words, shift_for_next_word
+from .blocks_losses import classification_loss, logits_loss, next_words, predict_words
 from .blocks_masks import keep_from, last_real, put_back, real_first, reorder
 from .blocks_recurrent import RecurrentStack, RNNCell, init_cell_biases
 from .configuration_recurrent import EduRecurrentConfig
@@ -159,15 +159,15 @@ class EduRecurrentForCausalLM(EduRecurrentPreTrainedModel, GenerationMixin):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
         logits_to_keep: int = 0,
-        targets: Tensor | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        **kwargs: Tensor,
     ) -> CausalLMOutputWithPast:
         """
         Args:
             logits_to_keep: compute logits for this many last positions only; 0 for all of them.
-            targets: what each position must predict, instead of `labels`, whose next place it is otherwise.
             skip_logits: leave out the logits; by default in training with labels, where only the loss is needed.
+            kwargs: `shift_labels`, labels that already stand at the position that predicts them, instead of `labels`.
         """
         outputs = self.model(
             input_ids=input_ids,
@@ -179,8 +179,7 @@ class EduRecurrentForCausalLM(EduRecurrentPreTrainedModel, GenerationMixin):
             output_hidden_states=output_hidden_states,
             return_dict=True,
         )
-        if targets is None and labels is not None:
-            targets = shift_for_next_word(labels)
+        targets = next_words(labels, **kwargs)
         features = outputs.last_hidden_state if targets is not None else outputs.last_hidden_state[:, -logits_to_keep:]
         skip_logits = self.training if skip_logits is None else skip_logits
         loss, logits = predict_words(self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch)

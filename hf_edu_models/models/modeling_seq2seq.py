@@ -105,6 +105,10 @@ class EduSeq2SeqPreTrainedModel(Seq2SeqMethods, PreTrainedModel):
     _no_split_modules = ["RecurrentLayer"]
     _is_stateful = True
 
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False
+
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         bound = self.config.initializer_range

@@ -401,3 +401,14 @@ def test_inputs_may_be_vectors(case):
     expected = model(**inputs).logits
     inputs["inputs_embeds"] = model.get_input_embeddings()(inputs.pop("input_ids"))
     assert_close(model(**inputs).logits, expected)
+
+
+@pytest.mark.parametrize("case", **by_name(LANGUAGE_MODELS))
+def test_shifted_labels_count_the_last_word_too(case):
+    """A stream that goes on in the next batch knows what follows its last word."""
+    model = case.build()
+    ids, following = inputs_for(case)["input_ids"], words(2, LENGTH, seed=6)
+    outputs = model(ids, shift_labels=following)
+    assert_close(outputs.loss, F.cross_entropy(outputs.logits.flatten(0, 1), following.flatten()))
+    with pytest.raises(TypeError, match="unexpected keyword argument 'attention_masks'"):
+        model(ids, attention_masks=ids)

@@ -6,19 +6,20 @@ import torch.nn.functional as F
 from torch import nn
 from torch.testing import assert_close
 
-from hf_edu_models.models.blocks_losses import classification_loss, logits_loss, shift_for_next_word, token_loss
+from hf_edu_models.models.blocks_losses import classification_loss, logits_loss, next_words, token_loss
 
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("chunk_size", [1, 4, 100])
-def test_token_loss_is_cross_entropy(bias, chunk_size):
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_token_loss_is_cross_entropy(bias, chunk_size, smoothing):
     head = nn.Linear(5, 11, bias=bias).double()
     hidden_states = torch.randn(3, 4, 5, dtype=torch.double, requires_grad=True)
     labels = torch.randint(0, 11, (3, 4))
     labels[0, 1:3] = -100
     inputs = [hidden_states, *head.parameters()]
-    expected = F.cross_entropy(head(hidden_states).flatten(0, 1), labels.flatten())
-    found = token_loss(hidden_states, head, labels, chunk_size=chunk_size)
+    expected = F.cross_entropy(head(hidden_states).flatten(0, 1), labels.flatten(), label_smoothing=smoothing)
+    found = token_loss(hidden_states, head, labels, label_smoothing=smoothing, chunk_size=chunk_size)
     assert_close(found, expected)
     # A factor after the loss must reach the gradients that were taken before it.
     mine, theirs = (torch.autograd.grad(3 * loss, inputs) for loss in (found, expected))
@@ -53,7 +54,7 @@ def test_token_loss_holds_one_chunk_of_logits():
 
 
 def test_labels_move_one_place():
-    assert shift_for_next_word(torch.tensor([[4, 5, 6], [7, -100, 8]])).tolist() == [[5, 6, -100], [-100, 8, -100]]
+    assert next_words(torch.tensor([[4, 5, 6], [7, -100, 8]])).tolist() == [[5, 6, -100], [-100, 8, -100]]
 
 
 class Config:

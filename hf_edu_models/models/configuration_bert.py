@@ -1,0 +1,50 @@
+# Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of rung 7."""
+
+from typing import ClassVar
+
+from .configuration_base import EduConfig, check_heads, strict
+
+
+@strict
+class EduBertConfig(EduConfig):
+    """Defaults are BERT base (Devlin et al. 2019, Section 3).
+
+    Args:
+        norm_first: normalise before each sublayer; the paper, like the Transformer's, normalises after.
+        classifier_dropout: dropout before a classification layer; `dropout` unless it is given.
+    """
+
+    model_type = "edu_bert"
+    heads: ClassVar[dict[str, str]] = {
+        "AutoModel": "EduBertModel",
+        "AutoModelForPreTraining": "EduBertForPreTraining",
+        "AutoModelForMaskedLM": "EduBertForMaskedLM",
+        "AutoModelForNextSentencePrediction": "EduBertForNextSentencePrediction",
+        "AutoModelForSequenceClassification": "EduBertForSequenceClassification",
+        "AutoModelForTokenClassification": "EduBertForTokenClassification",
+        "AutoModelForQuestionAnswering": "EduBertForQuestionAnswering",
+        "AutoModelForMultipleChoice": "EduBertForMultipleChoice",
+    }
+
+    vocab_size: int = 30_522
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    classifier_dropout: float | int | None = None
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-12
+    norm_first: bool = False
+    tie_word_embeddings: bool = True
+    bos_token_id: int | None = None
+    eos_token_id: int | list[int] | None = None
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        check_heads(self)

@@ -1,0 +1,39 @@
+# Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
+"""Configuration of rung 6."""
+
+from typing import ClassVar
+
+from .configuration_base import EduConfig, check_heads, strict
+
+
+@strict
+class EduGPTConfig(EduConfig):
+    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of Radford et al. 2018."""
+
+    model_type = "edu_gpt"
+    heads: ClassVar[dict[str, str]] = {
+        "AutoModel": "EduGPTModel",
+        "AutoModelForCausalLM": "EduGPTForCausalLM",
+        "AutoModelForSequenceClassification": "EduGPTForSequenceClassification",
+    }
+
+    vocab_size: int = 50_257
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu_new"
+    dropout: float | int = 0.1
+    attention_dropout: float | int = 0.1
+    max_position_embeddings: int = 1024
+    initializer_range: float = 0.02
+    layer_norm_eps: float = 1e-5
+    norm_first: bool = True
+    tie_word_embeddings: bool = True
+    pad_token_id: int | None = None
+    bos_token_id: int | None = 50_256
+    eos_token_id: int | list[int] | None = 50_256
+
+    def validate_architecture(self):
+        super().validate_architecture()
+        check_heads(self)
