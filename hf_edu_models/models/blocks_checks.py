@@ -66,5 +66,6 @@ def check_token_types(token_type_ids: Tensor | None, type_vocab_size: int):
 def check_shape(name: str, tensor: Tensor, shape: tuple[int, ...]):
     if tuple(tensor.shape) != tuple(shape):
         raise ValueError(
-            f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed: one for each prediction"
+            f"{name} has shape {tuple(tensor.shape)}, but {tuple(shape)} is needed, one for each prediction; "
+            "check the data collator"
         )

@@ -100,8 +100,8 @@ def predict_words(
 def next_words(labels: Tensor | None, shift_labels: Tensor | None = None) -> Tensor | None:
     """What each position of a language model must predict: the label one place on, and nothing at the end.
 
-    `shift_labels` is that already. It is no parameter of a model's `forward`, because Trainer takes every parameter with
-    "label" in its name for one that each batch has.
+    `shift_labels` is that already. It is no parameter of a model's `forward`, because Trainer takes every parameter
+    with "label" in its name for one that each batch has.
     """
     if shift_labels is not None or labels is None:
         return shift_labels

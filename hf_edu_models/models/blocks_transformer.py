@@ -4,8 +4,8 @@ Attention goes through transformers' own interface, so `sdpa`, `flash_attention_
 `eager` is written out below and shows its weights. Where a batch has padding, everything but attention itself runs on
 the real tokens alone (`Packing`): one row of tokens instead of a padded rectangle, and the same numbers.
 
-Shapes: B batch, T length of the queries, S length of the keys, D hidden size, H heads, K size of one head, F inner size,
-N real tokens.
+Shapes: B batch, T length of the queries, S length of the keys, D hidden size, H heads, K size of one head, N real
+tokens.
 """
 
 import copy
@@ -74,7 +74,7 @@ def eager_attention(
 
 
 class OutputProjection(nn.Linear):
-    """The last layer of a sublayer, whose result is added to the states; a class of its own so that it can start smaller."""
+    """The last layer of a sublayer; what it gives is added to the states, so a model may let it start smaller."""
 
 
 class ConcatenateAndProject(OutputProjection):
@@ -276,6 +276,41 @@ class CrossAttentionLayer(TransformerLayer):
         hidden_states = self.cross_residual.after(hidden_states, update)
         update = self.feed_forward(self.feed_residual.before(hidden_states))
         return self.feed_residual.after(hidden_states, update), weights, cross_weights
+
+
+def final_norm(config) -> nn.Module:
+    """With `norm_first` the sum of all layers is normalised here and nowhere else."""
+    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm_first else nn.Identity()
+
+
+def run_layers(
+    layers: nn.ModuleList,
+    norm: nn.Module,
+    states: Tensor,
+    mask: Tensor | None,
+    implementation: str,
+    packing: Packing | None,
+    cache=None,
+) -> tuple[Tensor, list[Tensor], list[Tensor | None]]:
+    """The last states, normalised; the states below and above every layer; and every layer's weights."""
+    all_states, all_weights = [states], []
+    if packing is not None:
+        states = packing.pack(states)
+    for layer in layers:
+        states, weights = layer(states, mask, implementation, packing, cache)
+        all_states.append(states)
+        all_weights.append(weights)
+    all_states[-1] = states = norm(states)
+    if packing is not None:
+        states = packing.unpack(states)
+    return states, all_states, all_weights
+
+
+def padded(all_states: list[Tensor], packing: Packing | None) -> tuple[Tensor, ...]:
+    """The states of `run_layers` as a user wants to see them; the first are as they came in."""
+    if packing is None:
+        return tuple(all_states)
+    return (all_states[0], *(packing.unpack(states) for states in all_states[1:]))
 
 
 def choose_attention(config, output_attentions: bool | None) -> tuple:

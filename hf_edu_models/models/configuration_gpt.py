@@ -8,7 +8,7 @@ from .configuration_base import EduConfig, check_heads, strict
 
 @strict
 class EduGPTConfig(EduConfig):
-    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of Radford et al. 2018."""
+    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper."""
 
     model_type = "edu_gpt"
     heads: ClassVar[dict[str, str]] = {

@@ -1,7 +1,7 @@
 """BERT: rung 7 of the ladder.
 
-New since rung 6 (`modeling_gpt.py`): every word sees the words on both sides, so it learns from words that are hidden, and
-from whether one text follows another; the body is then fine-tuned with one small layer a task.
+New since rung 6 (`modeling_gpt.py`): every word sees the words on both sides, so it learns from words that are hidden,
+and from whether one text follows another; the body is then fine-tuned with one small layer a task.
 Paper: Devlin, Chang, Lee & Toutanova 2019, arXiv:1810.04805.
 Differs from the paper: the layer before the masked words' softmax, and its tie to the word vectors, are as in the
 authors' code; the softmax is computed only for the words that have a label, unless all are asked for.
@@ -31,7 +31,15 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .blocks_checks import check_length, check_one_of, check_shape, check_token_types, check_tokens
 from .blocks_losses import classification_loss, logits_loss, predict_words
-from .blocks_transformer import TransformerLayer, choose_attention, find_packing, positions_of
+from .blocks_transformer import (
+    TransformerLayer,
+    choose_attention,
+    final_norm,
+    find_packing,
+    padded,
+    positions_of,
+    run_layers,
+)
 from .configuration_bert import EduBertConfig
 
 
@@ -104,9 +112,7 @@ class EduBertModel(EduBertPreTrainedModel):
         super().__init__(config)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(TransformerLayer(config, number) for number in range(config.num_hidden_layers))
-        self.final_norm = (
-            nn.LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm_first else nn.Identity()
-        )
+        self.final_norm = final_norm(config)
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
         self.post_init()
 
@@ -143,24 +149,13 @@ class EduBertModel(EduBertPreTrainedModel):
         mask = create_bidirectional_mask(config, states, attention_mask)
         packing = find_packing(attention_mask, length)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        all_states, all_weights = [states], []
-        if packing is not None:
-            states = packing.pack(states)
-        for layer in self.layers:
-            states, weights = layer(states, mask, config._attn_implementation, packing)
-            if wants_states:
-                all_states.append(states if packing is None else packing.unpack(states))
-            if shows_weights:
-                all_weights.append(weights)
-        states = self.final_norm(states)
-        if packing is not None:
-            states = packing.unpack(states)
-        if wants_states:
-            all_states[-1] = states
+        states, all_states, all_weights = run_layers(
+            self.layers, self.final_norm, states, mask, config._attn_implementation, packing
+        )
         return BaseModelOutputWithPooling(
             last_hidden_state=states,
             pooler_output=torch.tanh(self.pooler(self.first_states(states, attention_mask))),
-            hidden_states=tuple(all_states) if wants_states else None,
+            hidden_states=padded(all_states, packing) if wants_states else None,
             attentions=tuple(all_weights) if shows_weights else None,
         )
 

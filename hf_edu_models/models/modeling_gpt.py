@@ -1,7 +1,7 @@
 """GPT: rung 6 of the ladder.
 
-New since rung 5 (`modeling_transformer.py`): the decoder alone, trained on plain text to say the next word, then used for
-everything else.
+New since rung 5 (`modeling_transformer.py`): the decoder alone, trained on plain text to say the next word, then used
+for everything else.
 Papers: Radford, Narasimhan, Salimans & Sutskever 2018; Radford et al. 2019.
 Differs from the papers: `norm_first` chooses between the two orders, everything else is common to both; a batch may be
 padded on either side.
@@ -25,7 +25,16 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from .blocks_checks import check_length, check_one_of, check_tokens
 from .blocks_losses import classification_loss, next_words, predict_words
 from .blocks_masks import last_real
-from .blocks_transformer import OutputProjection, TransformerLayer, choose_attention, find_packing, positions_of
+from .blocks_transformer import (
+    OutputProjection,
+    TransformerLayer,
+    choose_attention,
+    final_norm,
+    find_packing,
+    padded,
+    positions_of,
+    run_layers,
+)
 from .configuration_gpt import EduGPTConfig
 
 
@@ -66,9 +75,7 @@ class EduGPTModel(EduGPTPreTrainedModel):
         self.layers = nn.ModuleList(
             TransformerLayer(config, number, is_causal=True) for number in range(config.num_hidden_layers)
         )
-        self.final_norm = (
-            nn.LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm_first else nn.Identity()
-        )
+        self.final_norm = final_norm(config)
         self.post_init()
 
     @merge_with_config_defaults
@@ -101,24 +108,13 @@ class EduGPTModel(EduGPTPreTrainedModel):
         mask = create_causal_mask(config, states, attention_mask, past_key_values)
         packing = find_packing(attention_mask, length)
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        all_states, all_weights = [states], []
-        if packing is not None:
-            states = packing.pack(states)
-        for layer in self.layers:
-            states, weights = layer(states, mask, config._attn_implementation, packing, past_key_values)
-            if wants_states:
-                all_states.append(states if packing is None else packing.unpack(states))
-            if shows_weights:
-                all_weights.append(weights)
-        states = self.final_norm(states)
-        if packing is not None:
-            states = packing.unpack(states)
-        if wants_states:
-            all_states[-1] = states
+        states, all_states, all_weights = run_layers(
+            self.layers, self.final_norm, states, mask, config._attn_implementation, packing, past_key_values
+        )
         return BaseModelOutputWithPast(
             last_hidden_state=states,
             past_key_values=cache,
-            hidden_states=tuple(all_states) if wants_states else None,
+            hidden_states=padded(all_states, packing) if wants_states else None,
             attentions=tuple(all_weights) if shows_weights else None,
         )
 

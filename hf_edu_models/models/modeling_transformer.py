@@ -1,7 +1,7 @@
 """The Transformer: rung 5 of the ladder.
 
-New since rung 4 (`modeling_bahdanau.py`): no recurrence at all. Attention reads the source, the target so far, and from one
-to the other; several heads look at once, and positions are added to the words.
+New since rung 4 (`modeling_bahdanau.py`): no recurrence at all. Attention reads the source, the target so far, and from
+one to the other; several heads look at once, and positions are added to the words.
 Paper: Vaswani et al. 2017, arXiv:1706.03762.
 Differs from the paper: source and target share one vocabulary (so does the paper's English-German model); the rest is a
 setting, with the paper's as its default.
@@ -25,9 +25,12 @@ from .blocks_transformer import (
     Packing,
     TransformerLayer,
     choose_attention,
+    final_norm,
     find_packing,
     head_diversity,
+    padded,
     positions_of,
+    run_layers,
 )
 from .configuration_transformer import EduTransformerConfig
 
@@ -82,7 +85,7 @@ class EduTransformerPreTrainedModel(Seq2SeqMethods, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        """The paper does not say; the authors' code has Glorot's range, and vectors that scaling brings to length one."""
+        """The paper does not say; the authors' code has Glorot's range, and vectors that scaling brings to size one."""
         if isinstance(module, nn.Linear):
             init.xavier_uniform_(module.weight)
             if module.bias is not None:
@@ -92,11 +95,6 @@ class EduTransformerPreTrainedModel(Seq2SeqMethods, PreTrainedModel):
         elif isinstance(module, nn.LayerNorm):
             init.ones_(module.weight)
             init.zeros_(module.bias)
-
-
-def final_norm(config: EduTransformerConfig) -> nn.Module:
-    """With `norm_first` the sum of all layers is never normalised but here."""
-    return nn.LayerNorm(config.hidden_size, config.layer_norm_eps) if config.norm_first else nn.Identity()
 
 
 class EduTransformerEncoder(EduTransformerPreTrainedModel):
@@ -128,23 +126,12 @@ class EduTransformerEncoder(EduTransformerPreTrainedModel):
         mask = create_bidirectional_mask(config, states, attention_mask)
         packing = find_packing(attention_mask, states.shape[1])
         wants_states = self.config.output_hidden_states if output_hidden_states is None else output_hidden_states
-        all_states, all_weights = [states], []
-        if packing is not None:
-            states = packing.pack(states)
-        for layer in self.layers:
-            states, weights = layer(states, mask, config._attn_implementation, packing)
-            if wants_states:
-                all_states.append(states if packing is None else packing.unpack(states))
-            if shows_weights:
-                all_weights.append(weights)
-        states = self.final_norm(states)
-        if packing is not None:
-            states = packing.unpack(states)
-        if wants_states:
-            all_states[-1] = states
+        states, all_states, all_weights = run_layers(
+            self.layers, self.final_norm, states, mask, config._attn_implementation, packing
+        )
         return BaseModelOutput(
             last_hidden_state=states,
-            hidden_states=tuple(all_states) if wants_states else None,
+            hidden_states=padded(all_states, packing) if wants_states else None,
             attentions=tuple(all_weights) if shows_weights else None,
         )
 
@@ -169,7 +156,6 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
         packing: Packing | None,
         cache: EncoderDecoderCache | None,
         output_attentions: bool | None,
-        wants_states: bool,
     ) -> tuple[Tensor, list[Tensor], list[Tensor], list[Tensor]]:
         """The last states, then every layer's states, weights over the target and weights over the source."""
         self_cache = None if cache is None else cache.self_attention_cache
@@ -190,15 +176,13 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
             states, seen, looked = layer(
                 states, causal_mask, config._attn_implementation, packing, self_cache, memory, cross_mask
             )
-            if wants_states:
-                all_states.append(states if packing is None else packing.unpack(states))
+            all_states.append(states)
             if shows_weights:
                 self_weights.append(seen)
                 cross_weights.append(looked)
-        states = self.final_norm(states)
+        all_states[-1] = states = self.final_norm(states)
         if packing is not None:
             states = packing.unpack(states)
-        all_states[-1] = states
         return states, all_states, self_weights, cross_weights
 
     @staticmethod
@@ -272,12 +256,11 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
             packing,
             cache,
             output_attentions,
-            wants_states,
         )
         return Seq2SeqModelOutput(
             last_hidden_state=states,
             past_key_values=cache if use_cache else None,
-            decoder_hidden_states=tuple(all_states) if wants_states else None,
+            decoder_hidden_states=padded(all_states, packing) if wants_states else None,
             decoder_attentions=tuple(self_weights) or None,
             cross_attentions=tuple(cross_weights) or None,
             encoder_last_hidden_state=encoder_outputs[0],
