@@ -1,10 +1,14 @@
 """`hf-edu`: one verb a function; what a verb does lives in the package."""
 
+import sys
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
+
+from .data.show import show_corpus
 
 app = typer.Typer(
     help="The history of sequence modelling as first-class Hugging Face models.",
@@ -34,5 +38,13 @@ def ladder(
     Console().print(table)
 
 
+app.command("data")(show_corpus)
+
+
 def main() -> None:
-    app()
+    """Run a verb; a mistake of the user's ends it with one sentence and exit code 2, not with a traceback."""
+    try:
+        app()
+    except (ValueError, FileNotFoundError) as error:
+        Console(stderr=True).print(Text(f"hf-edu: {error}", style="red"))
+        sys.exit(2)

@@ -1,5 +1,6 @@
 """The README, the ladder and the package say the same."""
 
+import os
 import re
 import subprocess
 import sys
@@ -84,3 +85,18 @@ def test_the_wheel_carries_the_recipes(tmp_path):
         assert f"hf_edu_models/{file.relative_to(ROOT)}" in names
     assert "hf_edu_models/models/modeling_recurrent.py" in names and "hf_edu_models/models/README.md" in names
     assert not [name for name in names if "__pycache__" in name]
+
+
+def run_command(*arguments, folder):
+    command = [Path(sys.executable).with_name("hf-edu"), *arguments]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, env={**os.environ, "COLUMNS": "100"})
+
+
+def test_the_command_shows_data_and_no_traceback(tmp_path):
+    (tmp_path / "train.tsv").write_text("source\ttarget\nein Hund\ta dog\neine Katze\ta cat\n")
+    run = run_command("data", "train.tsv", "--show", "1", folder=tmp_path)
+    assert run.returncode == 0, run.stderr
+    assert "ein Hund" in run.stdout and "eine Katze" not in run.stdout
+    wrong = run_command("data", "no_such_file.tsv", folder=tmp_path)
+    assert wrong.returncode == 2
+    assert "no_such_file.tsv" in wrong.stderr and "Traceback" not in wrong.stderr

@@ -4,15 +4,17 @@ import pytest
 import torch
 from tiny import (
     ALL,
+    ATTENTION,
     BAHDANAU,
+    BERT,
     FEEDFORWARD,
-    GENERATORS,
+    GPT,
     RECURRENT,
     SEQ2SEQ,
     TRANSLATORS,
     by_name,
     inputs_for,
-    labels_for,
+    targets_for,
 )
 
 import hf_edu_models
@@ -32,6 +34,8 @@ def test_an_id_outside_the_vocabulary(case):
 @pytest.mark.parametrize("case", **by_name(ALL))
 @pytest.mark.parametrize("shape", [(0, 4), (2, 0)])
 def test_an_empty_batch(case, shape):
+    if case.task == "choose":
+        shape = (shape[0], 4, shape[1])
     inputs = inputs_for(case) | {"input_ids": torch.zeros(shape, dtype=torch.long)}
     with pytest.raises(ValueError, match=r"input_ids has shape \(\d, \d\); give at least one sequence of one token"):
         case.build()(**inputs)
@@ -42,7 +46,7 @@ def test_a_row_without_a_token(case):
     inputs = inputs_for(case)
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     inputs["attention_mask"][1] = 0
-    with pytest.raises(ValueError, match="attention_mask is all zeros in row 1; leave empty sequences out"):
+    with pytest.raises(ValueError, match=r"attention_mask is all zeros in row [14]; leave empty sequences out"):
         case.build()(**inputs)
 
 
@@ -55,21 +59,64 @@ def test_ids_and_vectors_at_once_or_neither(case):
             model(**(inputs | wrong))
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+LAST_CLASS = {"classify": 2, "tag": 2, "next": 1, "choose": 3}
+
+
+@pytest.mark.parametrize("case", **by_name([case for case in ALL if case.task != "answer"]))
 @pytest.mark.parametrize("training", [True, False])
 def test_a_label_that_is_no_class(case, training):
-    labels, last = labels_for(case), 28 if case in GENERATORS else 2
+    targets, last = targets_for(case), LAST_CLASS.get(case.task, 28)
     for wrong in (last + 1, -5):
-        labels[1, ...] = wrong
+        targets["labels"][1, ...] = wrong
         with pytest.raises(ValueError, match=rf"labels has {wrong}, but only 0 to {last} and -100 \(ignored\)"):
-            case.build().train(training)(**inputs_for(case), labels=labels)
+            case.build().train(training)(**inputs_for(case), **targets)
+
+
+SHAPED = [case for case in ALL if case.task in ("tag", "mask", "pretrain")]
+
+
+@pytest.mark.parametrize("case", **by_name([case for case in SHAPED if "bert" in case.name]))
+def test_labels_of_another_length(case):
+    targets = targets_for(case)
+    targets["labels"] = targets["labels"][:, :4]
+    with pytest.raises(ValueError, match=r"labels has shape \(2, 4\), but \(2, 7\) is needed, one for each prediction"):
+        case.build().train()(**inputs_for(case), **targets)
+
+
+POSITIONED = [case for case in ALL if "max_position_embeddings" in case.settings]
+
+
+@pytest.mark.parametrize("case", **by_name(POSITIONED))
+def test_a_text_longer_than_the_positions(case):
+    inputs = inputs_for(case)
+    key = "decoder_input_ids" if case.task == "seq2seq" else "input_ids"
+    inputs[key] = inputs[key].repeat_interleave(6, dim=-1)
+    with pytest.raises(ValueError, match=r"the sequence has 42 tokens, but max_position_embeddings is 40; cut it"):
+        case.build()(**inputs)
+
+
+@pytest.mark.parametrize("wrong", [2, -1])
+def test_a_third_segment(wrong):
+    case = next(case for case in ALL if case.name == "mask-bert")
+    types = torch.full((2, 7), 0)
+    types[0, 3] = wrong
+    with pytest.raises(ValueError, match=rf"token_type_ids has {wrong}, but type_vocab_size is 2; use 0 for the first"):
+        case.build()(**inputs_for(case), token_type_ids=types)
+
+
+def test_a_pooling_and_a_layer_that_are_not_there():
+    model = next(case for case in ALL if case.name == "mask-bert").build().model
+    with pytest.raises(ValueError, match="pooling 'sum' is not known; choose one of mean, cls, max"):
+        model.encode(["a"], None, pooling="sum")
+    with pytest.raises(ValueError, match="layer 3 is not there; choose -3 to 2"):
+        model.encode(["a"], None, layer=3)
 
 
 @pytest.mark.parametrize("case", **by_name(TRANSLATORS))
 def test_a_decoder_without_a_start(case):
     model = case.build(decoder_start_token_id=None)
     with pytest.raises(ValueError, match=r"decoder has no start token: config\.decoder_start_token_id is None; set it"):
-        model(input_ids=inputs_for(case)["input_ids"], labels=labels_for(case))
+        model(input_ids=inputs_for(case)["input_ids"], **targets_for(case))
     with pytest.raises(ValueError, match="nothing to read; give decoder_input_ids, decoder_inputs_embeds or labels"):
         model(input_ids=inputs_for(case)["input_ids"])
 
@@ -86,51 +133,86 @@ def test_a_language_model_that_reads_both_ways():
         hf_edu_models.EduRecurrentForCausalLM(config)
 
 
-SENTENCES = [
-    ("EduRecurrentConfig", {"cell_type": "ltsm"}, "cell_type 'ltsm' is not known; choose one of rnn, gru, lstm"),
-    ("EduSeq2SeqConfig", {"cell_type": "ltsm"}, "cell_type 'ltsm' is not known; choose one of rnn, gru, lstm"),
-    (
-        "EduBahdanauConfig",
-        {"attention_score": "add"},
-        "attention_score 'add' is not known; choose one of additive, dot, scaled_dot, general, cosine",
-    ),
-    ("EduBahdanauConfig", {"readout": "deep"}, "readout 'deep' is not known; choose one of maxout, linear"),
-    (
-        "EduRecurrentConfig",
-        {"recurrent_implementation": "fast"},
-        "recurrent_implementation 'fast' is not known; choose one of eager, fused",
-    ),
-    ("EduRecurrentConfig", {"attention_window": -1}, "attention_window must be 0 (none) or more, got -1"),
-    (
-        "EduRecurrentConfig",
-        {"attention_window": 2, "bidirectional": True},
-        "attention_window looks back at past states only; set it to 0 or bidirectional to False",
-    ),
-    (
-        "EduRecurrentConfig",
-        {"tie_word_embeddings": True},
-        "tied embeddings need embedding_size 10 equal to hidden_size 12; set them equal or",
-    ),
-    ("EduFeedForwardConfig", {"tie_word_embeddings": True}, "tie_word_embeddings cannot be True on this rung"),
-    ("EduSeq2SeqConfig", {"teacher_forcing_ratio": 1.5}, "teacher_forcing_ratio must be from 0 to 1, got 1.5"),
-    (
-        "EduBahdanauConfig",
-        {"attention_score": "dot", "hidden_size": 13},
-        "attention_score 'dot' compares states of hidden_size 13 with annotations of 2 x encoder_hidden_size = 12; "
-        "choose an even hidden_size and encoder_hidden_size half of it, or attention_score 'general' or 'additive'",
-    ),
-] + [
-    (config, {name: value}, sentence)
-    for config in ("EduFeedForwardConfig", "EduRecurrentConfig", "EduSeq2SeqConfig", "EduBahdanauConfig")
-    for name, value, sentence in (
-        ("dropout", -0.1, "dropout must be at least 0 and below 1, got -0.1"),
-        ("dropout", 1.0, "dropout must be at least 0 and below 1, got 1.0"),
-        ("hidden_size", 0, "hidden_size must be at least 1, got 0"),
-        ("vocab_size", -3, "vocab_size must be at least 1, got -3"),
-        ("pad_token_id", 29, "pad_token_id 29 is outside the vocabulary; choose 0 to 28"),
-    )
-]
+SENTENCES = (
+    [
+        ("EduRecurrentConfig", {"cell_type": "ltsm"}, "cell_type 'ltsm' is not known; choose one of rnn, gru, lstm"),
+        ("EduSeq2SeqConfig", {"cell_type": "ltsm"}, "cell_type 'ltsm' is not known; choose one of rnn, gru, lstm"),
+        (
+            "EduBahdanauConfig",
+            {"attention_score": "add"},
+            "attention_score 'add' is not known; choose one of additive, dot, scaled_dot, general, cosine",
+        ),
+        ("EduBahdanauConfig", {"readout": "deep"}, "readout 'deep' is not known; choose one of maxout, linear"),
+        (
+            "EduRecurrentConfig",
+            {"recurrent_implementation": "fast"},
+            "recurrent_implementation 'fast' is not known; choose one of eager, fused",
+        ),
+        ("EduRecurrentConfig", {"attention_window": -1}, "attention_window must be 0 (none) or more, got -1"),
+        (
+            "EduRecurrentConfig",
+            {"attention_window": 2, "bidirectional": True},
+            "attention_window looks back at past states only; set it to 0 or bidirectional to False",
+        ),
+        (
+            "EduRecurrentConfig",
+            {"tie_word_embeddings": True},
+            "tied embeddings need embedding_size 10 equal to hidden_size 12; set them equal or",
+        ),
+        (
+            "EduTransformerConfig",
+            {"head_aggregation": "sum"},
+            "head_aggregation 'sum' is not known; choose one of project",
+        ),
+        (
+            "EduTransformerConfig",
+            {"position_embedding_type": "rotary"},
+            "position_embedding_type 'rotary' is not known; choose one of sinusoidal, learned",
+        ),
+        ("EduTransformerConfig", {"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1, got 1.0"),
+        (
+            "EduTransformerConfig",
+            {"sinusoid_layout": "x"},
+            "sinusoid_layout 'x' is not known; choose one of interleaved",
+        ),
+        (
+            "EduTransformerConfig",
+            {"hidden_size": 15},
+            "hidden_size 15 is odd, but every sine has a cosine; choose an even one or position_embedding",
+        ),
+        ("EduFeedForwardConfig", {"tie_word_embeddings": True}, "tie_word_embeddings cannot be True on this rung"),
+        ("EduSeq2SeqConfig", {"teacher_forcing_ratio": 1.5}, "teacher_forcing_ratio must be from 0 to 1, got 1.5"),
+        (
+            "EduBahdanauConfig",
+            {"attention_score": "dot", "hidden_size": 13},
+            "attention_score 'dot' compares states of hidden_size 13 with annotations of 2 x encoder_hidden_size = 12; "
+            "choose an even hidden_size and encoder_hidden_size half of it, or attention_score 'general' or 'additive'",
+        ),
+    ]
+    + [
+        (config, {name: value}, sentence)
+        for config in (rung.config.__name__ for rung in hf_edu_models.LADDER)
+        for name, value, sentence in (
+            ("dropout", -0.1, "dropout must be at least 0 and below 1, got -0.1"),
+            ("dropout", 1.0, "dropout must be at least 0 and below 1, got 1.0"),
+            ("hidden_size", 0, "hidden_size must be at least 1, got 0"),
+            ("vocab_size", -3, "vocab_size must be at least 1, got -3"),
+            ("pad_token_id", 29, "pad_token_id 29 is outside the vocabulary; choose 0 to 28"),
+        )
+    ]
+    + [
+        (
+            config,
+            {"num_attention_heads": 5},
+            "hidden_size 12 cannot be split into 5 equal heads; choose a multiple",
+        )
+        for config in ("EduTransformerConfig", "EduGPTConfig", "EduBertConfig")
+    ]
+)
 DEFAULTS = {
+    "EduTransformerConfig": ATTENTION,
+    "EduGPTConfig": GPT,
+    "EduBertConfig": BERT,
     "EduFeedForwardConfig": FEEDFORWARD,
     "EduRecurrentConfig": RECURRENT,
     "EduSeq2SeqConfig": SEQ2SEQ,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import ALL, BATCH, LENGTH, SOURCE, inputs_for, labels_for, pad, words
+from tiny import ALL, BATCH, CHOICES, LENGTH, SOURCE, inputs_for, pad, targets_for, words
 
 import hf_edu_models
 
@@ -19,12 +19,15 @@ FOLDER = Path(hf_edu_models.__file__).parent / "models"
 COMMENT = re.compile(r"# \(([A-Z0-9, +]+?),?\)(?:  |$|, )")
 # What a letter may stand for, with every width that a tiny model gives it.
 SIZES = {
-    "B": {BATCH},
+    "H": {3},
+    "K": {4},
+    "N": {BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},
+    "B": {BATCH, BATCH * CHOICES},
     "T": {1, SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources too
-    "S": {SOURCE, SOURCE + 2},
+    "S": {SOURCE, LENGTH, LENGTH + 2},
     "E": {10},
     "D": {4, 6, 9, 12, 18, 24, 42},
-    "C": {12, 24},
+    "C": {4, 12, 24},  # choices, or an annotation
     "A": {12},
     "G": {12, 36, 48},
     "L": {1, 2},
@@ -95,16 +98,18 @@ class Tracer:
 def run_everything():
     """Forward, backward and generation of every tiny model in every form, padded and not."""
     for case in ALL:
-        for form in ("eager", "fused") if case.has_implementations else (None,):
-            model = case.build(**({"recurrent_implementation": form} if form else {}))
-            model.train()(**inputs_for(case), labels=labels_for(case)).loss.backward()
+        for form in ("eager", "fused"):
+            model = case.build(form=form)
+            model.train()(**inputs_for(case), **targets_for(case)).loss.backward()
             inputs = inputs_for(case)
             inputs["input_ids"], inputs["attention_mask"], _ = pad(inputs["input_ids"], "left")
             with torch.no_grad():
                 model.eval()(**inputs)
             if case.task == "seq2seq":
-                model(input_ids=inputs["input_ids"], labels=labels_for(case))
+                model(input_ids=inputs["input_ids"], **targets_for(case))
     forgetful = next(case for case in ALL if case.name == "cho").build(teacher_forcing_ratio=0.5).train()
+    penalised = next(case for case in ALL if case.name == "transformer-paper").build(head_diversity_weight=0.1).train()
+    penalised(input_ids=words(BATCH, SOURCE), labels=words(BATCH, LENGTH))
     forgetful(input_ids=words(BATCH, SOURCE), labels=words(BATCH, LENGTH))
 
 

@@ -1,0 +1,230 @@
+"""Rung 5 against torch's own attention and Transformer."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import ATTENTION, LENGTH, SOURCE, TRANSLATORS, words
+from torch import nn
+from torch.testing import assert_close
+
+from hf_edu_models import EduTransformerConfig, EduTransformerForConditionalGeneration
+from hf_edu_models.models.blocks_transformer import MultiHeadAttention, Packing, eager_attention, head_diversity
+from hf_edu_models.models.modeling_transformer import SinusoidalPositions
+
+CASES = {case.name.removeprefix("transformer-"): case for case in TRANSLATORS if "transformer" in case.name}
+PAPER = CASES["paper"]
+
+
+def test_eager_attention_is_torchs():
+    query, key, value = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
+    keep = torch.rand(2, 1, 7, 5) > 0.3
+    keep[..., 0] = True
+    mask = torch.zeros(keep.shape).masked_fill(~keep, torch.finfo(torch.float32).min)
+    module = nn.Module()
+    for given, reference in ((None, None), (mask, keep)):
+        heads, weights = eager_attention(module, query, key, value, given, scaling=4**-0.5)
+        expected = F.scaled_dot_product_attention(query, key, value, attn_mask=reference)
+        assert_close(heads, expected.transpose(1, 2))
+        assert_close(weights.sum(-1), torch.ones(2, 3, 7))
+
+
+@pytest.mark.parametrize("form", ["eager", "sdpa"])
+@pytest.mark.parametrize("is_cross", [False, True])
+def test_multi_head_attention_is_torchs(form, is_cross):
+    config = EduTransformerConfig(**ATTENTION, attention_bias=True)
+    ours = MultiHeadAttention(config, 0, is_cross=is_cross).eval()
+    reference = nn.MultiheadAttention(12, 3, batch_first=True).eval()
+    for parameter in reference.parameters():
+        nn.init.normal_(parameter)
+    weight, bias = reference.in_proj_weight, reference.in_proj_bias
+    states, source = torch.randn(2, 7, 12), torch.randn(2, 5, 12)
+    with torch.no_grad():
+        ours.output.weight.copy_(reference.out_proj.weight)
+        ours.output.bias.copy_(reference.out_proj.bias)
+        if is_cross:
+            for layer, rows in ((ours.q_proj, slice(0, 12)), (ours.kv_proj, slice(12, 36))):
+                layer.weight.copy_(weight[rows])
+                layer.bias.copy_(bias[rows])
+            memory = ours.keys_and_values(source, None)
+            found, weights = ours.look_at(states, *memory, None, form)
+            expected, expected_weights = reference(states, source, source, average_attn_weights=False)
+        else:
+            ours.qkv_proj.weight.copy_(weight)
+            ours.qkv_proj.bias.copy_(bias)
+            found, weights = ours(states, None, form)
+            expected, expected_weights = reference(states, states, states, average_attn_weights=False)
+    assert_close(found, expected)
+    if form == "eager":
+        assert_close(weights, expected_weights)
+
+
+def copy_layer(ours, theirs):
+    """Put our layer's weights into torch's."""
+    theirs.self_attn.in_proj_weight.copy_(ours.self_attention.qkv_proj.weight)
+    theirs.self_attn.in_proj_bias.copy_(ours.self_attention.qkv_proj.bias)
+    pairs = [
+        (ours.self_attention.output, theirs.self_attn.out_proj),
+        (ours.feed_forward.inner_proj, theirs.linear1),
+        (ours.feed_forward.outer_proj, theirs.linear2),
+        (ours.self_residual.norm, theirs.norm1),
+    ]
+    if hasattr(ours, "cross_attention"):
+        cross = ours.cross_attention
+        theirs.multihead_attn.in_proj_weight.copy_(torch.cat([cross.q_proj.weight, cross.kv_proj.weight]))
+        theirs.multihead_attn.in_proj_bias.copy_(torch.cat([cross.q_proj.bias, cross.kv_proj.bias]))
+        pairs += [(cross.output, theirs.multihead_attn.out_proj), (ours.cross_residual.norm, theirs.norm2)]
+        pairs += [(ours.feed_residual.norm, theirs.norm3)]
+    else:
+        pairs += [(ours.feed_residual.norm, theirs.norm2)]
+    for mine, other in pairs:
+        other.load_state_dict(mine.state_dict())
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("norm_first", [False, True])
+def test_the_whole_stack_is_torchs(norm_first):
+    model = PAPER.build(attention_bias=True, norm_first=norm_first)
+    for parameter in model.parameters():
+        nn.init.uniform_(parameter, -0.6, 0.6)
+    options = {"batch_first": True, "dropout": 0.0, "norm_first": norm_first}
+    reference = nn.Transformer(12, 3, 2, 2, 20, **options).eval()
+    body = model.model
+    for mine, theirs in ((body.encoder, reference.encoder), (body.decoder, reference.decoder)):
+        for layer, other in zip(mine.layers, theirs.layers, strict=True):
+            copy_layer(layer, other)
+        if norm_first:
+            theirs.norm.load_state_dict(mine.final_norm.state_dict())
+        else:
+            theirs.norm = None
+    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    positions = SinusoidalPositions(12, "interleaved")
+    vectors = [
+        body.encoder.embed_tokens(ids) * math.sqrt(12) + positions(torch.arange(ids.shape[1]))
+        for ids in (source, target)
+    ]
+    states = reference(*vectors, tgt_mask=nn.Transformer.generate_square_subsequent_mask(LENGTH), tgt_is_causal=True)
+    assert_close(model(input_ids=source, decoder_input_ids=target).logits, model.lm_head(states))
+
+
+def test_sinusoids_are_the_papers():
+    table = SinusoidalPositions(8, "interleaved")(torch.arange(600))
+    for position in (0, 1, 17, 599):
+        for pair in range(4):
+            angle = position / 10_000 ** (2 * pair / 8)
+            assert_close(table[position, 2 * pair].item(), math.sin(angle), atol=1e-6, rtol=0)
+            assert_close(table[position, 2 * pair + 1].item(), math.cos(angle), atol=1e-6, rtol=0)
+    halves = SinusoidalPositions(8, "halves")(torch.arange(600))
+    assert torch.equal(halves, torch.cat([table[:, 0::2], table[:, 1::2]], dim=1))
+
+
+def test_sinusoids_have_no_last_position():
+    model = PAPER.build(max_position_embeddings=4)
+    assert model(input_ids=words(1, 50), decoder_input_ids=words(1, 60)).logits.shape == (1, 60, 29)
+
+
+def test_one_table_for_all_three(tmp_path):
+    model = PAPER.build()
+    model.save_pretrained(tmp_path)
+    for same in (model, type(model).from_pretrained(tmp_path)):
+        assert same.lm_head.weight is same.model.encoder.embed_tokens.weight
+        assert same.model.decoder.embed_tokens is None
+    apart = CASES["newer"].build()
+    assert apart.lm_head.weight is apart.model.decoder.embed_tokens.weight
+    assert apart.lm_head.weight is not apart.model.encoder.embed_tokens.weight
+    loose = CASES["concat"].build()
+    assert loose.lm_head.weight is not loose.model.encoder.embed_tokens.weight
+
+
+def test_vectors_are_scaled_unless_told_not_to():
+    scaled, plain = PAPER.build(), PAPER.build(scale_embeddings=False)
+    plain.model.encoder.embed_tokens.weight.data *= math.sqrt(12)
+    source = words(2, SOURCE)
+    assert_close(scaled.model.encoder(source)[0], plain.model.encoder(source)[0])
+
+
+def test_label_smoothing_is_torchs_and_only_in_training():
+    model = PAPER.build(label_smoothing=0.3).train()
+    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
+    inputs["labels"][1, 4:] = -100
+    logits, labels = model(**inputs, skip_logits=False).logits.flatten(0, 1), inputs["labels"].flatten()
+    expected = F.cross_entropy(logits, labels, label_smoothing=0.3)
+    assert_close(model(**inputs).loss, expected)
+    assert_close(model(**inputs, skip_logits=False).loss, expected)
+    assert_close(model.eval()(**inputs).loss, F.cross_entropy(logits, labels))
+
+
+@torch.no_grad()
+def test_ways_to_make_one_of_several_heads():
+    heads = torch.randn(2, 7, 3, 4)
+    for name in ("project", "concat", "mean"):
+        layer = MultiHeadAttention(EduTransformerConfig(**ATTENTION, head_aggregation=name), 0).output
+        found = layer(heads)
+        assert found.shape == (2, 7, 12)
+        if name == "project":
+            assert_close(found, heads.reshape(2, 7, 12) @ layer.weight.T)
+        elif name == "concat":
+            assert_close(found, heads.reshape(2, 7, 12))
+        else:
+            assert_close(found, (heads[:, :, 0] + heads[:, :, 1] + heads[:, :, 2]) / 3 @ layer.weight.T)
+
+
+def test_the_diversity_penalty_by_hand():
+    """Two heads. Both on the first word: A A^T is all ones, off by two ones. One on each word: off by nothing."""
+    same = torch.tensor([[[[1.0, 0.0]], [[1.0, 0.0]]]])  # (batch, heads, positions, words)
+    apart = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])
+    assert_close(head_diversity((same,), None), torch.tensor(2.0))
+    assert_close(head_diversity((apart,), None), torch.tensor(0.0))
+    assert_close(head_diversity((same, apart), None), torch.tensor(1.0))
+    both = torch.cat([same, apart], dim=2)
+    assert_close(head_diversity((both,), torch.tensor([[False, True]])), torch.tensor(0.0))
+
+
+def test_the_penalty_is_in_the_loss_of_training_only():
+    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
+    plain, penalised = PAPER.build(), PAPER.build(head_diversity_weight=0.5)
+    assert_close(plain(**inputs).loss, penalised(**inputs).loss)
+    loss, with_penalty = plain.train()(**inputs).loss, penalised.train()(**inputs)
+    assert with_penalty.loss > loss
+    optimizer = torch.optim.Adam(penalised.parameters(), 0.01)
+    first = penalised.attention_penalty(with_penalty, None).item()
+    for _ in range(30):
+        optimizer.zero_grad()
+        outputs = penalised(**inputs)
+        penalised.attention_penalty(outputs, None).backward()
+        optimizer.step()
+    assert penalised.attention_penalty(outputs, None) < 0.9 * first
+
+
+def test_packing_and_back():
+    states = torch.randn(2, 4, 3)
+    packing = Packing(torch.tensor([1, 2, 5]), 2, 4)
+    packed = packing.pack(states)
+    assert_close(packed, torch.stack([states[0, 1], states[0, 2], states[1, 1]]))
+    back = packing.unpack(packed)
+    assert_close(back[0, 1:3], states[0, 1:3])
+    assert not back[0, 0].any() and not back[1, 2:].any()
+
+
+def test_padding_is_left_out_of_the_work():
+    """Layers see only real tokens: source by its mask, target by its labels."""
+    model, seen = PAPER.build().train(), []
+    for layer in (model.model.encoder.layers[0], model.model.decoder.layers[0]):
+        layer.feed_forward.register_forward_pre_hook(lambda module, inputs: seen.append(tuple(inputs[0].shape)))
+    source, labels = words(2, SOURCE), words(2, LENGTH, seed=2)
+    mask = torch.tensor([[1] * SOURCE, [1, 1, 0, 0, 0]])
+    labels[1, 3:] = -100
+    model(input_ids=source, attention_mask=mask, labels=labels).loss.backward()
+    assert seen == [(SOURCE + 2, 12), (LENGTH + 3, 12)]
+    seen.clear()
+    model(input_ids=source, labels=words(2, LENGTH))
+    assert seen == [(2, SOURCE, 12), (2, LENGTH, 12)]
+
+
+def test_starting_weights():
+    model = EduTransformerForConditionalGeneration(EduTransformerConfig(**ATTENTION | {"hidden_size": 60}))
+    assert_close(model.lm_head.weight.std().item(), 60**-0.5, rtol=0.1, atol=0)
+    inner = model.model.encoder.layers[0].feed_forward.inner_proj.weight
+    bound = math.sqrt(6 / (60 + 20))
+    assert 0.95 * bound < inner.abs().max() <= bound
