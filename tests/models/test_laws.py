@@ -272,6 +272,7 @@ def test_the_loss_without_logits_is_the_loss_with_them(case):
     model = case.build().train()
     inputs, targets = inputs_for(case), targets_for(case)
     targets["labels"][1, 3:] = -100
+    targets["labels"][0, 1:4] = -100  # a hole, too: what follows it still counts
     gradients = []
     for skip_logits in (None, False):
         model.zero_grad()
