@@ -106,14 +106,18 @@ class EduBertPreTrainedModel(PreTrainedModel):
 
 
 class EduBertModel(EduBertPreTrainedModel):
-    """Embeddings, layers that see both sides, and a pooled first state."""
+    """Embeddings, layers that see both sides, and a pooled first state.
 
-    def __init__(self, config: EduBertConfig):
+    Args:
+        add_pooling_layer: heads that read every state leave the pooler out: it would never learn.
+    """
+
+    def __init__(self, config: EduBertConfig, add_pooling_layer: bool = True):
         super().__init__(config)
         self.embeddings = Embeddings(config)
         self.layers = nn.ModuleList(TransformerLayer(config, number) for number in range(config.num_hidden_layers))
         self.final_norm = final_norm(config)
-        self.pooler = nn.Linear(config.hidden_size, config.hidden_size)
+        self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if add_pooling_layer else None
         self.post_init()
 
     def get_input_embeddings(self) -> nn.Embedding:
@@ -154,10 +158,13 @@ class EduBertModel(EduBertPreTrainedModel):
         )
         return BaseModelOutputWithPooling(
             last_hidden_state=states,
-            pooler_output=torch.tanh(self.pooler(self.first_states(states, attention_mask))),
+            pooler_output=None if self.pooler is None else self.pool_first(states, attention_mask),
             hidden_states=padded(all_states, packing) if wants_states else None,
             attentions=tuple(all_weights) if shows_weights else None,
         )
+
+    def pool_first(self, states: Tensor, attention_mask: Tensor | None) -> Tensor:
+        return torch.tanh(self.pooler(self.first_states(states, attention_mask)))
 
     def first_states(self, states: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The state of [CLS], the first real token."""
@@ -301,7 +308,7 @@ class EduBertForMaskedLM(WithMaskedWords):
 
     def __init__(self, config: EduBertConfig):
         super().__init__(config)
-        self.model = EduBertModel(config)
+        self.model = EduBertModel(config, add_pooling_layer=False)
         self.lm_head = MaskedWordHead(config)
         self.post_init()
 
@@ -340,18 +347,19 @@ class OneLayerHead(EduBertPreTrainedModel):
     """A fine-tuning head: dropout and one linear layer on the body (Section 4)."""
 
     num_outputs: int | None = None  # `config.num_labels` unless a head says otherwise
+    reads_pooled = True  # or every state
 
     def __init__(self, config: EduBertConfig):
         super().__init__(config)
-        self.model = EduBertModel(config)
+        self.model = EduBertModel(config, add_pooling_layer=self.reads_pooled)
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
         self.dropout = nn.Dropout(dropout)
         self.classifier = nn.Linear(config.hidden_size, self.num_outputs or config.num_labels)
         self.post_init()
 
-    def predict(self, inputs: tuple, from_pooled: bool) -> tuple[Tensor, BaseModelOutputWithPooling]:
+    def predict(self, inputs: tuple) -> tuple[Tensor, BaseModelOutputWithPooling]:
         outputs = self.model(*inputs, return_dict=True)
-        states = outputs.pooler_output if from_pooled else outputs.last_hidden_state
+        states = outputs.pooler_output if self.reads_pooled else outputs.last_hidden_state
         return self.classifier(self.dropout(states)), outputs
 
 
@@ -382,8 +390,7 @@ class EduBertForNextSentencePrediction(OneLayerHead):
                 inputs_embeds,
                 output_attentions,
                 output_hidden_states,
-            ),
-            from_pooled=True,
+            )
         )
         loss = None if labels is None else logits_loss(logits, labels, num_items_in_batch)
         return NextSentencePredictorOutput(
@@ -416,8 +423,7 @@ class EduBertForSequenceClassification(OneLayerHead):
                 inputs_embeds,
                 output_attentions,
                 output_hidden_states,
-            ),
-            from_pooled=True,
+            )
         )
         loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
         return SequenceClassifierOutput(
@@ -427,6 +433,8 @@ class EduBertForSequenceClassification(OneLayerHead):
 
 class EduBertForTokenClassification(OneLayerHead):
     """A label for each token."""
+
+    reads_pooled = False
 
     @can_return_tuple
     def forward(
@@ -450,8 +458,7 @@ class EduBertForTokenClassification(OneLayerHead):
                 inputs_embeds,
                 output_attentions,
                 output_hidden_states,
-            ),
-            from_pooled=False,
+            )
         )
         loss = None
         if labels is not None:
@@ -466,6 +473,7 @@ class EduBertForQuestionAnswering(OneLayerHead):
     """Where in the text the answer starts and ends: a softmax over the positions for each (Section 4.2)."""
 
     num_outputs = 2
+    reads_pooled = False
 
     @can_return_tuple
     def forward(
@@ -489,8 +497,7 @@ class EduBertForQuestionAnswering(OneLayerHead):
                 inputs_embeds,
                 output_attentions,
                 output_hidden_states,
-            ),
-            from_pooled=False,
+            )
         )
         start_logits, end_logits = (part.squeeze(-1) for part in logits.split(1, dim=-1))  # each (B, T)
         loss = None
@@ -534,7 +541,7 @@ class EduBertForMultipleChoice(OneLayerHead):
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = next(tensor for tensor in given if tensor is not None).shape[1]
         flat = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in given)
-        numbers, outputs = self.predict((*flat, output_attentions, output_hidden_states), from_pooled=True)
+        numbers, outputs = self.predict((*flat, output_attentions, output_hidden_states))
         logits = numbers.view(-1, choices)  # (B, C)
         loss = None if labels is None else logits_loss(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(
