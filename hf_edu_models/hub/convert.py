@@ -128,7 +128,7 @@ def convert_checkpoint(source: str, destination: Path) -> Conversion:
         source: a folder or Hub id; one of our checkpoints becomes transformers', one of transformers' becomes ours.
         destination: a folder that is empty or not there yet.
     """
-    source, destination = str(source), Path(destination)
+    source, destination = str(source), Path(destination).resolve()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise ValueError(f"{destination} is there already and not empty; choose another folder or empty it first")
     model = load(source)
