@@ -1,6 +1,7 @@
 """`hf-edu`: one verb a function; what a verb does lives in the package."""
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -36,6 +37,22 @@ def ladder(
         heads = [f"{auto}\n  {name}" if classes else auto for auto, name in rung.config.heads.items()]
         table.add_row(str(rung.number), rung.model_type, rung.paper, "\n".join(heads))
     Console().print(table)
+
+
+@app.command()
+def convert(
+    source: Annotated[str, typer.Argument(help="A folder or Hub id: one of our checkpoints, or transformers' own.")],
+    destination: Annotated[Path, typer.Argument(help="A folder that is empty or not there yet.")],
+) -> None:
+    """Turn BERT, GPT-2, OpenAI GPT or Marian weights into a rung of the ladder, or a rung into transformers' model."""
+    from .hub.convert import convert_checkpoint
+
+    console = Console()
+    with console.status(f"converting {source}"):
+        done = convert_checkpoint(source, destination)
+    tokenizer = "with its tokenizer" if done.has_tokenizer else "no tokenizer found"
+    console.print(f"{done.source_class} -> {done.destination_class}, {done.parameters:,} parameters, {tokenizer}")
+    console.print(Text(f"saved in {destination}"))
 
 
 app.command("data")(show_corpus)

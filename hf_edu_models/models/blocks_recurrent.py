@@ -13,6 +13,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .blocks_dropout import Dropout
 from .blocks_masks import keep_where, put_back, real_first, reorder
 
 State = tuple[Tensor, ...]  # the hidden state first; the LSTM's memory follows
@@ -194,7 +195,7 @@ class RecurrentStack(nn.Module):
         output_size = 2 * hidden_size if bidirectional else hidden_size
         sizes = [input_size] + [output_size] * (num_layers - 1)
         self.layers = nn.ModuleList(RecurrentLayer(cell_type, size, hidden_size, bidirectional) for size in sizes)
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
 
     def forward(
         self, hidden_states: Tensor, states: list[State | None], keep: Tensor | None, implementation: str

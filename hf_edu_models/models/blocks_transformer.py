@@ -17,6 +17,8 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .blocks_dropout import Dropout
+
 
 @dataclass(frozen=True)
 class Packing:
@@ -190,7 +192,7 @@ class FeedForward(nn.Module):
         self.inner_proj = nn.Linear(config.hidden_size, config.intermediate_size)  # W_1, b_1
         self.outer_proj = OutputProjection(config.intermediate_size, config.hidden_size)  # W_2, b_2
         self.activation = ACT2FN[config.hidden_act]
-        self.dropout = nn.Dropout(getattr(config, "activation_dropout", 0.0))
+        self.dropout = Dropout(getattr(config, "activation_dropout", 0.0))
 
     def forward(self, hidden_states: Tensor) -> Tensor:
         return self.outer_proj(self.dropout(self.activation(self.inner_proj(hidden_states))))
@@ -202,7 +204,7 @@ class PostNorm(nn.Module):
     def __init__(self, config):
         super().__init__()
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def before(self, hidden_states: Tensor) -> Tensor:
         return hidden_states

@@ -23,6 +23,7 @@ from .blocks_attention import SCORES, AdditiveScore, attend
 from .blocks_attentive_loop import FUSED_CELLS, FUSED_SCORES, LARGEST_EXPONENT, AttentiveLoop, LoopWeights, run_loop
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_masks import keep_from, keep_where
 from .blocks_readout import READOUTS
 from .blocks_recurrent import CELLS, RecurrentStack, RNNCell, State, init_cell_biases, orthogonal_blocks
@@ -56,7 +57,7 @@ class AttentiveDecoder(nn.Module):
         super().__init__()
         self.cell_type, self.score_type = config.cell_type, config.attention_score
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.start_proj = nn.Linear(config.encoder_hidden_size, config.hidden_size)  # W_s
         self.score = SCORES[config.attention_score](config.hidden_size, config.annotation_size, config.attention_size)
         self.cell = CELLS[config.cell_type](config.embedding_size + config.annotation_size, config.hidden_size)
@@ -193,7 +194,7 @@ class EduBahdanauEncoder(EduBahdanauPreTrainedModel):
     def __init__(self, config: EduBahdanauConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = RecurrentStack(
             config.cell_type,
             config.embedding_size,

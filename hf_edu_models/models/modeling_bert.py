@@ -30,6 +30,7 @@ from transformers.utils import logging
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
 from .blocks_checks import check_length, check_one_of, check_shape, check_token_types, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, logits_loss, predict_words
 from .blocks_transformer import (
     TransformerLayer,
@@ -52,7 +53,7 @@ class Embeddings(nn.Module):
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, words: Tensor, token_type_ids: Tensor, positions: Tensor) -> Tensor:
         total = words + self.token_type_embeddings(token_type_ids) + self.position_embeddings(positions)
@@ -353,7 +354,7 @@ class OneLayerHead(EduBertPreTrainedModel):
         super().__init__(config)
         self.model = EduBertModel(config, add_pooling_layer=self.reads_pooled)
         dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.classifier = nn.Linear(config.hidden_size, self.num_outputs or config.num_labels)
         self.post_init()
 
@@ -502,9 +503,8 @@ class EduBertForQuestionAnswering(OneLayerHead):
         start_logits, end_logits = (part.squeeze(-1) for part in logits.split(1, dim=-1))  # each (B, T)
         loss = None
         if start_positions is not None and end_positions is not None:
-            start_loss = logits_loss(start_logits, beyond_is_ignored(start_positions, start_logits))
-            end_loss = logits_loss(end_logits, beyond_is_ignored(end_positions, end_logits))
-            loss = (start_loss + end_loss) / 2
+            start_loss = position_loss(start_logits, start_positions, attention_mask)
+            loss = (start_loss + position_loss(end_logits, end_positions, attention_mask)) / 2
         return QuestionAnsweringModelOutput(
             loss=loss,
             start_logits=start_logits,
@@ -514,9 +514,11 @@ class EduBertForQuestionAnswering(OneLayerHead):
         )
 
 
-def beyond_is_ignored(positions: Tensor, logits: Tensor) -> Tensor:
-    """An answer that was cut off with the text counts for nothing."""
-    return positions.masked_fill(positions >= logits.shape[1], -100)
+def position_loss(logits: Tensor, positions: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """A softmax over the real positions; an answer that was cut off with the text counts for nothing."""
+    if attention_mask is not None:
+        logits = logits.masked_fill(attention_mask == 0, torch.finfo(logits.dtype).min)
+    return logits_loss(logits, positions.masked_fill(positions >= logits.shape[1], -100))
 
 
 class EduBertForMultipleChoice(OneLayerHead):
@@ -538,8 +540,9 @@ class EduBertForMultipleChoice(OneLayerHead):
         num_items_in_batch: Tensor | int | None = None,
     ) -> MultipleChoiceModelOutput:
         """Every input has the choices as its second dimension: (B, C, T)."""
+        check_one_of(input_ids, inputs_embeds)
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
-        choices = next(tensor for tensor in given if tensor is not None).shape[1]
+        choices = (inputs_embeds if input_ids is None else input_ids).shape[1]
         flat = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in given)
         numbers, outputs = self.predict((*flat, output_attentions, output_hidden_states))
         logits = numbers.view(-1, choices)  # (B, C)

@@ -18,6 +18,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_losses import next_words, predict_words
 from .blocks_masks import keep_from, last_states, put_back, real_first, reorder
 from .configuration_feedforward import EduFeedForwardConfig
@@ -70,7 +71,7 @@ class EduFeedForwardForCausalLM(EduFeedForwardPreTrainedModel, GenerationMixin):
         self.layer = WindowLayer(
             config.embedding_size, config.window_size, config.hidden_size, config.direct_connections
         )
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.lm_head = nn.Linear(direct_size + config.hidden_size, config.vocab_size)  # W and U side by side, b
         self.post_init()
 

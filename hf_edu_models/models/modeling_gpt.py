@@ -23,6 +23,7 @@ from transformers.modeling_outputs import (
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
 from .blocks_checks import check_length, check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, next_words, predict_words
 from .blocks_masks import last_real
 from .blocks_transformer import (
@@ -71,7 +72,7 @@ class EduGPTModel(EduGPTPreTrainedModel):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(config, number, is_causal=True) for number in range(config.num_hidden_layers)
         )

@@ -24,6 +24,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from .blocks_attention import WindowAttention
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, logits_loss, next_words, predict_words
 from .blocks_masks import keep_from, last_real, put_back, real_first, reorder
 from .blocks_recurrent import RecurrentStack, RNNCell, init_cell_biases
@@ -61,7 +62,7 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = RecurrentStack(
             config.cell_type,
             config.embedding_size,
@@ -143,7 +144,7 @@ class EduRecurrentForCausalLM(EduRecurrentPreTrainedModel, GenerationMixin):
             )
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
@@ -198,7 +199,7 @@ class EduRecurrentForSequenceClassification(EduRecurrentPreTrainedModel):
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.score = nn.Linear(output_size(config), config.num_labels)
         self.post_init()
 
@@ -248,7 +249,7 @@ class EduRecurrentForTokenClassification(EduRecurrentPreTrainedModel):
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.classifier = nn.Linear(output_size(config), config.num_labels)
         self.post_init()
 

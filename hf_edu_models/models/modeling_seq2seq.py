@@ -19,6 +19,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 
 from .blocks_cache import RecurrentCache
 from .blocks_checks import check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_masks import keep_from
 from .blocks_readout import MaxoutReadout
 from .blocks_recurrent import RecurrentStack, RNNCell, State, init_cell_biases
@@ -48,7 +49,7 @@ class StartStateDecoder(nn.Module):
     def __init__(self, config: EduSeq2SeqConfig):
         super().__init__()
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = RecurrentStack(
             config.cell_type, self.input_size(config), config.hidden_size, config.num_hidden_layers, config.dropout
         )
@@ -128,7 +129,7 @@ class EduSeq2SeqEncoder(EduSeq2SeqPreTrainedModel):
     def __init__(self, config: EduSeq2SeqConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
         self.stack = RecurrentStack(
             config.cell_type, config.embedding_size, config.hidden_size, config.num_hidden_layers, config.dropout
         )

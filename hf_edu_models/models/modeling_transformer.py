@@ -19,6 +19,7 @@ from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
 from .blocks_checks import check_length, check_one_of, check_tokens
+from .blocks_dropout import Dropout
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, decoder_words
 from .blocks_transformer import (
     CrossAttentionLayer,
@@ -62,7 +63,7 @@ class WordsAndPositions(nn.Module):
             self.positions = nn.Embedding(self.limit, config.hidden_size)
         else:
             self.positions = SinusoidalPositions(config.hidden_size, config.sinusoid_layout)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = Dropout(config.dropout)
 
     def forward(self, words: Tensor, mask: Tensor | None, past: int = 0) -> Tensor:
         length = words.shape[1]
