@@ -18,6 +18,7 @@ import json
 import statistics
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -54,7 +55,7 @@ SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_sta
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5, help="half as many, but at least two, at size base")
+    parser.add_argument("--rounds", type=int, default=5, help="half as many, but at least three, at size base")
     parser.add_argument("--batches", type=int, default=3, help="different batches in a round; one at size base")
     parser.add_argument("--bert-vocab", type=int, default=30_522)
     parser.add_argument("--vocab", type=int, default=8000, help="words of the translators")
@@ -74,7 +75,7 @@ class Contest:
         models: by name, "ours" first.
     """
 
-    step: object
+    step: Callable
     models: dict
     batches: list
     measures_memory: bool = False
@@ -321,7 +322,7 @@ def compare(args):
             if size not in sizes:
                 continue
             contest = make_contest(args, size)
-            rounds = max(2, args.rounds // 2) if size == "base" else args.rounds
+            rounds = max(3, args.rounds // 2) if size == "base" else args.rounds
             times = {name: [] for name in contest.models}
             for number in range(rounds + 1):  # the first round warms up
                 for name in contest.models:
