@@ -7,11 +7,13 @@ its name.
 import copy
 import re
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 
 import torch
 import transformers
 from torch import Tensor
 from transformers import PreTrainedModel
+from transformers.initialization import no_init_weights
 from transformers.utils import logging
 
 from ..auto import LADDER
@@ -30,12 +32,19 @@ def convert(model: PreTrainedModel, to_ours: bool) -> PreTrainedModel:
         settings["attn_implementation"] = model.config._attn_implementation
     config = counterpart.config_class(**settings)
     extra = {"add_pooling_layer": False} if is_body(family, model) and lacks_pooler(model) else {}
-    with torch.random.fork_rng(devices=[]):  # what is drawn here is overwritten, and nobody's seed should notice
-        converted = counterpart(config, **extra)
+    converted = build_empty(counterpart, config, extra, to_ours)
     fill(converted.to(model.dtype), model, family, to_ours)
     if model.can_generate() and converted.can_generate():
         converted.generation_config = copy.deepcopy(model.generation_config)
     return converted.to(model.device).eval()
+
+
+def build_empty(model_class: type[PreTrainedModel], config, extra: dict, is_ours: bool) -> PreTrainedModel:
+    """A model to be filled; ours keeps nothing of how it starts, theirs its tables of positions."""
+    with torch.random.fork_rng(devices=[]), no_init_weights() if is_ours else nullcontext():  # nobody's seed notices
+        model = model_class(config, **extra)
+    model.tie_weights()
+    return model
 
 
 def family_of(config, to_ours: bool) -> Family:
@@ -125,6 +134,7 @@ def their_settings(family: Family, model: PreTrainedModel) -> dict:
 
 def fill(converted: PreTrainedModel, model: PreTrainedModel, family: Family, to_ours: bool) -> None:
     """Put every weight of `model` in its place, or stop with the names of those that have none."""
+    check_ties(model)
     source, wanted = own_weights(model), own_weights(converted)
     used, found = set(), {}
     for theirs, ours, transform in name_pairs(family, *((model, converted) if to_ours else (converted, model))):
@@ -147,6 +157,11 @@ def fill(converted: PreTrainedModel, model: PreTrainedModel, family: Family, to_
 
 def own_weights(model: PreTrainedModel) -> dict[str, Tensor]:
     """A model's weights, each once: of what is tied, only what the others are tied to."""
+    return {name: tensor for name, tensor in model.state_dict().items() if name not in model.all_tied_weights_keys}
+
+
+def check_ties(model: PreTrainedModel) -> None:
+    """Refuse a model with two weights where the configuration says that they are one."""
     weights = model.state_dict()
     for name, origin in model.all_tied_weights_keys.items():
         if not torch.equal(weights[name], weights[origin]):
@@ -154,7 +169,6 @@ def own_weights(model: PreTrainedModel) -> dict[str, Tensor]:
                 f"{name} differs from {origin}, though the configuration ties them; set tie_word_embeddings to False "
                 "or call tie_weights()"
             )
-    return {name: tensor for name, tensor in weights.items() if name not in model.all_tied_weights_keys}
 
 
 def name_pairs(
