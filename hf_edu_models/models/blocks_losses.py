@@ -26,28 +26,34 @@ class LinearCrossEntropy(torch.autograd.Function):
         hidden_grad = torch.empty_like(hidden_states) if needs_grad else None  # (P, D)
         weight_grad = torch.zeros_like(weight) if needs_grad else None  # (V, D)
         bias_grad = torch.zeros_like(bias) if needs_grad and bias is not None else None  # (V,)
+        mean_word = weight.mean(dim=0, keepdim=True), None if bias is None else bias.mean(dim=0, keepdim=True)
         loss = hidden_states.new_zeros((), dtype=torch.promote_types(hidden_states.dtype, torch.float32))
         for start in range(0, len(labels), chunk_size):
             chunk = slice(start, start + chunk_size)
             wanted = labels[chunk, None]
             logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)
             # In place from here on: shift, exponentiate, divide. What is left is the softmax.
-            logits -= logits.amax(dim=-1, keepdim=True)
+            highest = logits.amax(dim=-1, keepdim=True)
+            logits -= highest
             aim = (1 - smoothing) * logits.gather(1, wanted)
             if smoothing:
-                aim += smoothing * logits.mean(dim=-1, keepdim=True)
+                aim += smoothing * (F.linear(hidden_states[chunk], *mean_word).to(loss.dtype) - highest)
             totals = logits.exp_().sum(dim=-1, keepdim=True)
             loss += (totals.log() - aim).sum()
             if needs_grad:
                 logits_grad = logits.div_(totals)
                 logits_grad.scatter_add_(1, wanted, torch.full_like(totals, smoothing - 1.0))
-                if smoothing:
-                    logits_grad -= smoothing / logits.shape[-1]
                 logits_grad = logits_grad.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
                 weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
                 if bias is not None:
                     bias_grad += logits_grad.sum(dim=0)
+        if needs_grad and smoothing:
+            # What is spread evenly pulls every word alike, so it is taken off sums, not off the logits.
+            hidden_grad -= smoothing * mean_word[0]
+            weight_grad -= smoothing / len(weight) * hidden_states.sum(dim=0)
+            if bias is not None:
+                bias_grad -= smoothing * len(labels) / len(weight)
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
         return loss
 

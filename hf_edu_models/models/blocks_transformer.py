@@ -20,6 +20,35 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from .blocks_dropout import Dropout
 
 
+class Take(torch.autograd.Function):
+    """Some rows of a matrix. Each is taken once, so its gradient is put back where it was, with nothing to add up."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, places: Tensor) -> Tensor:
+        ctx.save_for_backward(places)
+        ctx.count = len(rows)
+        return rows.index_select(0, places)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        (places,) = ctx.saved_tensors
+        return Put.apply(grad, places, ctx.count), None
+
+
+class Put(torch.autograd.Function):
+    """Rows put at their places in a matrix of zeros: the other way round."""
+
+    @staticmethod
+    def forward(ctx, rows: Tensor, places: Tensor, count: int) -> Tensor:
+        ctx.save_for_backward(places)
+        return rows.new_zeros(count, *rows.shape[1:]).index_copy_(0, places, rows)
+
+    @staticmethod
+    def backward(ctx, grad: Tensor):
+        (places,) = ctx.saved_tensors
+        return Take.apply(grad, places), None, None
+
+
 @dataclass(frozen=True)
 class Packing:
     """How the real tokens of a padded batch lie in one row.
@@ -35,12 +64,11 @@ class Packing:
 
     def pack(self, states: Tensor) -> Tensor:
         """From a batch (B, T, ...) to its real tokens (N, ...)."""
-        return states.flatten(0, 1)[self.places]
+        return Take.apply(states.flatten(0, 1), self.places)
 
     def unpack(self, states: Tensor) -> Tensor:
         """Back again; padding gets zeros."""
-        whole = states.new_zeros(self.batch * self.length, *states.shape[1:])
-        return whole.index_copy(0, self.places, states).unflatten(0, (self.batch, self.length))
+        return Put.apply(states, self.places, self.batch * self.length).unflatten(0, (self.batch, self.length))
 
 
 def find_packing(attention_mask: Tensor | None, length: int, worth_it: float = 0.1) -> Packing | None:

@@ -165,7 +165,8 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
         config, shows_weights = choose_attention(self.config, output_attentions)
         causal_mask = create_causal_mask(config, states, mask, self_cache)
         cross_mask = create_bidirectional_mask(config, states, source_mask, encoder_hidden_states=source)
-        source_packing = find_packing(source_mask, source.shape[1])
+        is_read = cache is not None and cache.is_updated.get(0)  # then no layer needs the source again
+        source_packing = None if is_read else find_packing(source_mask, source.shape[1])
         if source_packing is not None:
             source = source_packing.pack(source)
 
