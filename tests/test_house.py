@@ -8,6 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import transformers
 from hatchling.builders.wheel import WheelBuilder
 from typer.testing import CliRunner
 
@@ -100,3 +101,15 @@ def test_the_command_shows_data_and_no_traceback(tmp_path):
     wrong = run_command("data", "no_such_file.tsv", folder=tmp_path)
     assert wrong.returncode == 2
     assert "no_such_file.tsv" in wrong.stderr and "Traceback" not in wrong.stderr
+
+
+def test_the_command_converts_a_checkpoint_and_refuses_to_overwrite(tmp_path):
+    sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 20}
+    transformers.BertForMaskedLM(transformers.BertConfig(vocab_size=30, **sizes)).save_pretrained(tmp_path / "theirs")
+    arguments = ["convert", str(tmp_path / "theirs"), str(tmp_path / "ours")]
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 0 and "BertForMaskedLM -> EduBertForMaskedLM" in run.output
+    loaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours")
+    assert type(loaded) is hf_edu_models.EduBertForMaskedLM
+    again = CliRunner().invoke(app, arguments)
+    assert "is there already and not empty" in str(again.exception)
