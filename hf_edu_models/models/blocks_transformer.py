@@ -175,7 +175,8 @@ class MultiHeadAttention(nn.Module):
         query, key, value = (self.split_heads(part) for part in projected.chunk(3, dim=-1))
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
-        return self.attend(query, key, value, mask, implementation, packing)
+        heads, weights = self.attend_heads(query, key, value, mask, implementation)
+        return self.output(heads if packing is None else packing.pack(heads)), weights
 
     def look_at(
         self,
@@ -186,11 +187,20 @@ class MultiHeadAttention(nn.Module):
         implementation: str,
         packing: Packing | None = None,
     ) -> tuple[Tensor, Tensor | None]:
-        """Every position attends over another sequence, given as its keys and values."""
+        """Every position attends over another sequence, given as its keys and values.
+
+        Several rows in a row may share one sequence, as beams do; they then attend as one longer row.
+        """
         projected = self.q_proj(hidden_states)
         if packing is not None:
             projected = packing.unpack(projected)
-        return self.attend(self.split_heads(projected), key, value, mask, implementation, packing)
+        rows, length, _ = projected.shape
+        projected = projected.reshape(len(key), -1, projected.shape[-1])
+        heads, weights = self.attend_heads(self.split_heads(projected), key, value, mask, implementation)
+        heads = heads.reshape(rows, length, *heads.shape[2:])
+        if weights is not None and rows != len(key):
+            weights = weights.unflatten(2, (-1, length)).transpose(1, 2).flatten(0, 1)
+        return self.output(heads if packing is None else packing.pack(heads)), weights
 
     def keys_and_values(self, source: Tensor, packing: Packing | None) -> tuple[Tensor, Tensor]:
         projected = self.kv_proj(source)
@@ -203,13 +213,13 @@ class MultiHeadAttention(nn.Module):
         states = states.unflatten(-1, (-1, self.head_size)).transpose(1, 2)  # (B, H, T, K)
         return states
 
-    def attend(self, query, key, value, mask, implementation, packing):
+    def attend_heads(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, implementation: str
+    ) -> tuple[Tensor, Tensor | None]:
+        """Each head's mixture (B, T, H, K) and, from `eager`, its weights (B, H, T, S)."""
         function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         dropout = self.dropout if self.training else 0.0
-        heads, weights = function(self, query, key, value, mask, dropout=dropout, scaling=self.scaling)
-        if packing is not None:
-            heads = packing.pack(heads)
-        return self.output(heads), weights
+        return function(self, query, key, value, mask, dropout=dropout, scaling=self.scaling)
 
 
 class FeedForward(nn.Module):

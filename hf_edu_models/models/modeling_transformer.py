@@ -9,14 +9,16 @@ setting, with the paper's as its default.
 Shapes: B batch, T target length, S source length, D hidden size, V vocabulary.
 """
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_outputs import BaseModelOutput, Seq2SeqModelOutput
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.modeling_outputs import Seq2SeqModelOutput
+from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_checks import check_length, check_one_of, check_tokens
 from .blocks_dropout import Dropout
@@ -34,6 +36,21 @@ from .blocks_transformer import (
     run_layers,
 )
 from .configuration_transformer import EduTransformerConfig
+
+
+@dataclass
+class EduTransformerEncoderOutput(ModelOutput):
+    """The source as the decoder may look at it.
+
+    Args:
+        memory: keys and values of every decoder layer. `generate()` fills it, so that its steps need not compute it
+            again, and so that beams share one copy.
+    """
+
+    last_hidden_state: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+    memory: tuple[tuple[Tensor, Tensor], ...] | None = None
 
 
 class SinusoidalPositions(nn.Module):
@@ -117,7 +134,7 @@ class EduTransformerEncoder(EduTransformerPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
-    ) -> BaseModelOutput:
+    ) -> EduTransformerEncoderOutput:
         check_one_of(input_ids, inputs_embeds)
         check_tokens(input_ids, attention_mask, self.config.vocab_size)
         words = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
@@ -130,7 +147,7 @@ class EduTransformerEncoder(EduTransformerPreTrainedModel):
         states, all_states, all_weights = run_layers(
             self.layers, self.final_norm, states, mask, config._attn_implementation, packing
         )
-        return BaseModelOutput(
+        return EduTransformerEncoderOutput(
             last_hidden_state=states,
             hidden_states=padded(all_states, packing) if wants_states else None,
             attentions=tuple(all_weights) if shows_weights else None,
@@ -152,6 +169,7 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
         self,
         words: Tensor,
         source: Tensor,
+        memory: tuple[tuple[Tensor, Tensor], ...] | None,
         source_mask: Tensor | None,
         mask: Tensor | None,
         packing: Packing | None,
@@ -164,19 +182,17 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
         states = self.embed(words, mask, past)  # (B, T, D)
         config, shows_weights = choose_attention(self.config, output_attentions)
         causal_mask = create_causal_mask(config, states, mask, self_cache)
-        cross_mask = create_bidirectional_mask(config, states, source_mask, encoder_hidden_states=source)
-        is_read = cache is not None and cache.is_updated.get(0)  # then no layer needs the source again
-        source_packing = None if is_read else find_packing(source_mask, source.shape[1])
-        if source_packing is not None:
-            source = source_packing.pack(source)
+        queries = states.reshape(len(source), -1, states.shape[-1])  # beams of one source in one row
+        cross_mask = create_bidirectional_mask(config, queries, source_mask, encoder_hidden_states=source)
+        if memory is None:
+            memory = self.read_source(source, source_mask, cache)
 
         all_states, self_weights, cross_weights = [states], [], []
         if packing is not None:
             states = packing.pack(states)
-        for layer in self.layers:
-            memory = self.read_source(layer, source, source_packing, cache)
+        for layer, keys_and_values in zip(self.layers, memory, strict=True):
             states, seen, looked = layer(
-                states, causal_mask, config._attn_implementation, packing, self_cache, memory, cross_mask
+                states, causal_mask, config._attn_implementation, packing, self_cache, keys_and_values, cross_mask
             )
             all_states.append(states)
             if shows_weights:
@@ -187,21 +203,21 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
             states = packing.unpack(states)
         return states, all_states, self_weights, cross_weights
 
-    @staticmethod
     def read_source(
-        layer: CrossAttentionLayer, source: Tensor, packing: Packing | None, cache: EncoderDecoderCache | None
-    ) -> tuple[Tensor, Tensor]:
-        """The source as this layer's keys and values: projected once, then remembered."""
-        attention = layer.cross_attention
-        if cache is None:
-            return attention.keys_and_values(source, packing)
-        number = attention.layer_idx
-        if not cache.is_updated.get(number):
-            key, value = attention.keys_and_values(source, packing)
-            cache.cross_attention_cache.update(key, value, number)
-            cache.is_updated[number] = True
-        memory = cache.cross_attention_cache.layers[number]
-        return memory.keys, memory.values
+        self, source: Tensor, source_mask: Tensor | None, cache: EncoderDecoderCache | None
+    ) -> tuple[tuple[Tensor, Tensor], ...]:
+        """The source as every layer's keys and values: projected once, and remembered if there is a cache."""
+        if cache is not None and cache.is_updated.get(0):
+            return tuple((layer.keys, layer.values) for layer in cache.cross_attention_cache.layers)
+        packing = find_packing(source_mask, source.shape[1])
+        if packing is not None:
+            source = packing.pack(source)
+        memory = tuple(layer.cross_attention.keys_and_values(source, packing) for layer in self.layers)
+        if cache is not None:
+            for number, (key, value) in enumerate(memory):
+                cache.cross_attention_cache.update(key, value, number)
+                cache.is_updated[number] = True
+        return memory
 
 
 class EduTransformerModel(EduTransformerPreTrainedModel):
@@ -221,7 +237,7 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
         attention_mask: Tensor | None = None,
         decoder_input_ids: Tensor | None = None,
         decoder_attention_mask: Tensor | None = None,
-        encoder_outputs: BaseModelOutput | None = None,
+        encoder_outputs: EduTransformerEncoderOutput | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: Tensor | None = None,
         decoder_inputs_embeds: Tensor | None = None,
@@ -253,6 +269,7 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
         states, all_states, self_weights, cross_weights = self.decoder(
             words,
             encoder_outputs[0],
+            encoder_outputs.get("memory"),
             attention_mask,
             decoder_attention_mask,
             packing,
@@ -288,6 +305,16 @@ class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrain
         side = "encoder" if config.share_embeddings else "decoder"
         self._tied_weights_keys = {"lm_head.weight": f"model.{side}.embed_tokens.weight"}
         self.post_init()
+
+    def _expand_inputs_for_generation(self, expand_size=1, is_encoder_decoder=False, input_ids=None, **model_kwargs):
+        """Repeat the target for the beams, but not the source: `look_at` lets beams share it."""
+        source, mask = model_kwargs.get("encoder_outputs"), model_kwargs.get("attention_mask")
+        if not isinstance(source, EduTransformerEncoderOutput):
+            return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
+        source["memory"] = self.model.decoder.read_source(source.last_hidden_state, mask, None)
+        rest = {key: value for key, value in model_kwargs.items() if key not in ("encoder_outputs", "attention_mask")}
+        input_ids, rest = super()._expand_inputs_for_generation(expand_size, False, input_ids, **rest)
+        return input_ids, rest | {"encoder_outputs": source, "attention_mask": mask}
 
     def penalises_attention(self) -> bool:
         return self.config.head_diversity_weight > 0

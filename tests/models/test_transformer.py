@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+import transformers
 from tiny import ATTENTION, LENGTH, SOURCE, TRANSLATORS, words
 from torch import nn
 from torch.testing import assert_close
@@ -228,3 +229,35 @@ def test_starting_weights():
     inner = model.model.encoder.layers[0].feed_forward.inner_proj.weight
     bound = math.sqrt(6 / (60 + 20))
     assert 0.95 * bound < inner.abs().max() <= bound
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("beams", [1, 3])
+def test_beams_share_their_source(name, beams):
+    """The source is projected once and not repeated, and every beam still sees its own."""
+    model, seen = CASES[name].build(), []
+    attention = model.model.decoder.layers[0].cross_attention
+    attention.kv_proj.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.numel()))
+    source = words(3, SOURCE)
+    mask = torch.tensor([[1] * SOURCE, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
+    options = {"max_new_tokens": 5, "eos_token_id": None, "output_attentions": True, "return_dict_in_generate": True}
+    outputs = model.generate(source, attention_mask=mask, num_beams=beams, **options)
+    assert len(seen) == 1 and seen[0] <= 3 * SOURCE * 24
+    given = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": outputs.sequences[:, :-1]}
+    expected = model(**given, output_attentions=True).cross_attentions
+    for layer, wanted in enumerate(expected):
+        weights = torch.cat([step[layer] for step in outputs.cross_attentions], dim=2)
+        if beams > 1:
+            rows = outputs.beam_indices[:, :5]
+            weights = torch.stack([weights[rows[:, step], :, step] for step in range(5)], dim=2)
+        assert_close(weights, wanted)
+
+
+def test_outputs_of_an_encoder_may_be_given_to_generate():
+    model = PAPER.build()
+    source = words(2, SOURCE)
+    expected = model.generate(source, num_beams=3, max_new_tokens=6)
+    encoded = model.get_encoder()(source)
+    assert torch.equal(model.generate(encoder_outputs=encoded, num_beams=3, max_new_tokens=6), expected)
+    other = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=encoded.last_hidden_state)
+    assert torch.equal(model.generate(encoder_outputs=other, num_beams=3, max_new_tokens=6), expected)
