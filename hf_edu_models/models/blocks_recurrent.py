@@ -220,6 +220,18 @@ def init_cell_biases(cell: RNNCell, forget_gate_bias: float) -> None:
     init.zeros_(cell.state_bias)
 
 
+def init_uniformly(module: nn.Module, bound: float, forget_gate_bias: float) -> None:
+    """Weights within plus and minus `bound`, as in Zaremba et al. 2014 and Sutskever et al. 2014; biases as above."""
+    if isinstance(module, RNNCell):
+        init.uniform_(module.input_weight, -bound, bound)
+        init.uniform_(module.state_weight, -bound, bound)
+        init_cell_biases(module, forget_gate_bias)
+    elif isinstance(module, nn.Linear | nn.Embedding):
+        init.uniform_(module.weight, -bound, bound)
+        if getattr(module, "bias", None) is not None:
+            init.zeros_(module.bias)
+
+
 def orthogonal_blocks(weight: Tensor, blocks: int) -> Tensor:
     """An orthogonal matrix for each gate, one below the other, of the size of `weight`."""
     values = torch.empty_like(weight)

@@ -349,125 +349,70 @@ class OneLayerHead(EduBertPreTrainedModel):
 
     num_outputs: int | None = None  # `config.num_labels` unless a head says otherwise
     reads_pooled = True  # or every state
+    output_class = SequenceClassifierOutput
 
     def __init__(self, config: EduBertConfig):
         super().__init__(config)
         self.model = EduBertModel(config, add_pooling_layer=self.reads_pooled)
-        dropout = config.dropout if config.classifier_dropout is None else config.classifier_dropout
-        self.dropout = Dropout(dropout)
+        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
         self.classifier = nn.Linear(config.hidden_size, self.num_outputs or config.num_labels)
         self.post_init()
 
-    def predict(self, inputs: tuple) -> tuple[Tensor, BaseModelOutputWithPooling]:
+    def predict(self, *inputs) -> tuple[Tensor, BaseModelOutputWithPooling]:
+        """What the layer says, and all that the body said."""
         outputs = self.model(*inputs, return_dict=True)
         states = outputs.pooler_output if self.reads_pooled else outputs.last_hidden_state
         return self.classifier(self.dropout(states)), outputs
+
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+        return logits_loss(logits, labels, num_items_in_batch)
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        output_attentions: bool | None = None,
+        output_hidden_states: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+    ) -> ModelOutput:
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        logits, outputs = self.predict(*given, output_attentions, output_hidden_states)
+        return self.output_class(
+            loss=None if labels is None else self.loss(logits, labels, num_items_in_batch),
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
 
 
 class EduBertForNextSentencePrediction(OneLayerHead):
     """Whether the second text follows the first: logit 0 for yes, 1 for no."""
 
     num_outputs = 2
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> NextSentencePredictorOutput:
-        logits, outputs = self.predict(
-            (
-                input_ids,
-                attention_mask,
-                token_type_ids,
-                position_ids,
-                inputs_embeds,
-                output_attentions,
-                output_hidden_states,
-            )
-        )
-        loss = None if labels is None else logits_loss(logits, labels, num_items_in_batch)
-        return NextSentencePredictorOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+    output_class = NextSentencePredictorOutput
 
 
 class EduBertForSequenceClassification(OneLayerHead):
     """One label, several labels or a number for a text or a pair of texts."""
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> SequenceClassifierOutput:
-        logits, outputs = self.predict(
-            (
-                input_ids,
-                attention_mask,
-                token_type_ids,
-                position_ids,
-                inputs_embeds,
-                output_attentions,
-                output_hidden_states,
-            )
-        )
-        loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+        return classification_loss(logits, labels, self.config, num_items_in_batch)
 
 
 class EduBertForTokenClassification(OneLayerHead):
     """A label for each token."""
 
     reads_pooled = False
+    output_class = TokenClassifierOutput
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        token_type_ids: Tensor | None = None,
-        position_ids: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        output_attentions: bool | None = None,
-        output_hidden_states: bool | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-    ) -> TokenClassifierOutput:
-        logits, outputs = self.predict(
-            (
-                input_ids,
-                attention_mask,
-                token_type_ids,
-                position_ids,
-                inputs_embeds,
-                output_attentions,
-                output_hidden_states,
-            )
-        )
-        loss = None
-        if labels is not None:
-            check_shape("labels", labels, logits.shape[:-1])
-            loss = logits_loss(logits, labels, num_items_in_batch)
-        return TokenClassifierOutput(
-            loss=loss, logits=logits, hidden_states=outputs.hidden_states, attentions=outputs.attentions
-        )
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+        check_shape("labels", labels, logits.shape[:-1])
+        return logits_loss(logits, labels, num_items_in_batch)
 
 
 class EduBertForQuestionAnswering(OneLayerHead):
@@ -489,17 +434,8 @@ class EduBertForQuestionAnswering(OneLayerHead):
         output_attentions: bool | None = None,
         output_hidden_states: bool | None = None,
     ) -> QuestionAnsweringModelOutput:
-        logits, outputs = self.predict(
-            (
-                input_ids,
-                attention_mask,
-                token_type_ids,
-                position_ids,
-                inputs_embeds,
-                output_attentions,
-                output_hidden_states,
-            )
-        )
+        given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
+        logits, outputs = self.predict(*given, output_attentions, output_hidden_states)
         start_logits, end_logits = (part.squeeze(-1) for part in logits.split(1, dim=-1))  # each (B, T)
         loss = None
         if start_positions is not None and end_positions is not None:
@@ -544,7 +480,7 @@ class EduBertForMultipleChoice(OneLayerHead):
         given = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         choices = (inputs_embeds if input_ids is None else input_ids).shape[1]
         flat = tuple(None if tensor is None else tensor.flatten(0, 1) for tensor in given)
-        numbers, outputs = self.predict((*flat, output_attentions, output_hidden_states))
+        numbers, outputs = self.predict(*flat, output_attentions, output_hidden_states)
         logits = numbers.view(-1, choices)  # (B, C)
         loss = None if labels is None else logits_loss(logits, labels, num_items_in_batch)
         return MultipleChoiceModelOutput(

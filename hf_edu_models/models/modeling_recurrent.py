@@ -12,7 +12,6 @@ Shapes: B batch, T time steps, D hidden size, V vocabulary, W window.
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
-from transformers import initialization as init
 from transformers.modeling_outputs import (
     BaseModelOutputWithPast,
     CausalLMOutputWithPast,
@@ -27,7 +26,7 @@ from .blocks_checks import check_one_of, check_tokens
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, logits_loss, next_words, predict_words
 from .blocks_masks import keep_from, last_real, put_back, real_first, reorder
-from .blocks_recurrent import RecurrentStack, RNNCell, init_cell_biases
+from .blocks_recurrent import RecurrentStack, init_uniformly
 from .configuration_recurrent import EduRecurrentConfig
 
 
@@ -45,15 +44,7 @@ class EduRecurrentPreTrainedModel(PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        bound = self.config.initializer_range
-        if isinstance(module, RNNCell):
-            init.uniform_(module.input_weight, -bound, bound)
-            init.uniform_(module.state_weight, -bound, bound)
-            init_cell_biases(module, self.config.forget_gate_bias)
-        elif isinstance(module, nn.Linear | nn.Embedding):
-            init.uniform_(module.weight, -bound, bound)
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
+        init_uniformly(module, self.config.initializer_range, self.config.forget_gate_bias)
 
 
 class EduRecurrentModel(EduRecurrentPreTrainedModel):

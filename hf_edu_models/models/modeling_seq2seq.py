@@ -13,7 +13,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel
-from transformers import initialization as init
 from transformers.modeling_outputs import Seq2SeqModelOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
@@ -22,7 +21,7 @@ from .blocks_checks import check_one_of, check_tokens
 from .blocks_dropout import Dropout
 from .blocks_masks import keep_from
 from .blocks_readout import MaxoutReadout
-from .blocks_recurrent import RecurrentStack, RNNCell, State, init_cell_biases
+from .blocks_recurrent import RecurrentStack, State, init_uniformly
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, decoder_words, mix_own_words
 from .configuration_seq2seq import EduSeq2SeqConfig
 
@@ -112,15 +111,7 @@ class EduSeq2SeqPreTrainedModel(Seq2SeqMethods, PreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        bound = self.config.initializer_range
-        if isinstance(module, RNNCell):
-            init.uniform_(module.input_weight, -bound, bound)
-            init.uniform_(module.state_weight, -bound, bound)
-            init_cell_biases(module, self.config.forget_gate_bias)
-        elif isinstance(module, nn.Linear | nn.Embedding):
-            init.uniform_(module.weight, -bound, bound)
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
+        init_uniformly(module, self.config.initializer_range, self.config.forget_gate_bias)
 
 
 class EduSeq2SeqEncoder(EduSeq2SeqPreTrainedModel):
