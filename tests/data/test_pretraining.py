@@ -318,16 +318,3 @@ def test_transformers_own_bert_learns_from_it(bert_tokenizer, story_corpus, tmp_
         optimizer.zero_grad()
         losses.append(float(loss.detach()))
     assert losses[-1] < 0.7 * losses[0]
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_pairs_in_thirty_seconds(tmp_path):
-    from hf_edu_models.data import load_corpus
-
-    corpus = load_corpus("stories", train_size=20_000, validation_size=0, test_size=0, cache_dir=tmp_path)["train"]
-    tokenizer = train_tokenizer(corpus.select(range(10_000)), "wordpiece", 2_000, rung="bert")
-    start = time.perf_counter()
-    built = build_nsp_pairs(corpus, tokenizer, max_length=128, repeats=3, num_proc=2, cache_dir=tmp_path)
-    middle = time.perf_counter()
-    build_nsp_pairs(corpus, tokenizer, max_length=128, repeats=3, num_proc=2, cache_dir=tmp_path)
-    assert len(built) > 100_000 and middle - start < 30 and time.perf_counter() - middle < 2
