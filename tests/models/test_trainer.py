@@ -2,11 +2,24 @@
 
 import pytest
 import torch
-from tiny import ALL, BAHDANAU, FEEDFORWARD, LANGUAGE_MODELS, RECURRENT, SEQ2SEQ, TRANSLATORS, Case, by_name
+from tiny import (
+    ALL,
+    ATTENTION,
+    BAHDANAU,
+    FEEDFORWARD,
+    GPT,
+    LANGUAGE_MODELS,
+    RECURRENT,
+    SEQ2SEQ,
+    TRANSLATORS,
+    Case,
+    by_name,
+)
 from torch.testing import assert_close
 from transformers import DataCollatorForSeq2Seq, Seq2SeqTrainer, Seq2SeqTrainingArguments, Trainer, TrainingArguments
 
 WIDE = {"hidden_size": 64, "embedding_size": 32, "initializer_range": 0.1}
+ATTENTIVE = {"hidden_size": 64, "num_attention_heads": 4, "intermediate_size": 128}
 LEARNERS = [
     Case("feedforward", "EduFeedForwardForCausalLM", FEEDFORWARD | {"hidden_size": 96, "window_size": 6}, "lm"),
     Case("rnn", "EduRecurrentForCausalLM", RECURRENT | WIDE | {"cell_type": "rnn", "num_hidden_layers": 1}, "lm"),
@@ -21,6 +34,8 @@ LEARNERS = [
     ),
     Case("bahdanau", "EduBahdanauForConditionalGeneration", BAHDANAU | WIDE | {"maxout_size": 32}, "seq2seq"),
     Case("luong", "EduBahdanauForConditionalGeneration", BAHDANAU | WIDE | {"attention_score": "general"}, "seq2seq"),
+    Case("transformer", "EduTransformerForConditionalGeneration", ATTENTION | ATTENTIVE, "seq2seq"),
+    Case("gpt", "EduGPTForCausalLM", GPT | ATTENTIVE, "lm"),
 ]
 
 
@@ -67,7 +82,7 @@ def test_it_learns_32_pairs_by_heart(case, tmp_path):
         tmp_path,
         max_steps=steps,
         per_device_train_batch_size=16,
-        learning_rate=1e-2,
+        learning_rate=3e-3 if case.attends else 1e-2,
         lr_scheduler_type="cosine",
         warmup_steps=10,
         save_strategy="no",
