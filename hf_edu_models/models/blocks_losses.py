@@ -118,7 +118,7 @@ def logits_loss(logits: Tensor, labels: Tensor, num_items_in_batch=None, label_s
     """The same cross-entropy where the logits are wanted anyway."""
     check_labels(labels, logits.shape[-1])
     labels = labels.reshape(-1).to(logits.device)
-    logits = logits.reshape(-1, logits.shape[-1]).float()
+    logits = logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing)
     return loss / divisor(int((labels != -100).sum()), num_items_in_batch, loss)
 

@@ -1,4 +1,4 @@
-"""Where the real tokens of a padded batch are. Every mask of the house is built here.
+"""Where the real tokens of a padded batch are. Every mask of the recurrent rungs is built here.
 
 At the border `attention_mask` has 1 for a token and 0 for padding. Inside, `keep` is boolean, True for a token, and
 None where nothing is padded, so that an unpadded batch pays nothing.

@@ -257,6 +257,8 @@ class EduBahdanauModel(EduBahdanauPreTrainedModel):
             source = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_hidden_states=output_hidden_states, return_dict=True
             )
+        elif not isinstance(source, EduBahdanauEncoderOutput):  # another encoder's, or a tuple
+            source = EduBahdanauEncoderOutput(last_hidden_state=source[0])
         check_tokens(decoder_input_ids, None, self.config.vocab_size, "decoder_input_ids")
         words = decoder_words(self.decoder, decoder_input_ids, decoder_inputs_embeds)  # (B, T, E)
         source_keep = keep_from(attention_mask, source.last_hidden_state.shape[1])
@@ -300,5 +302,8 @@ class EduBahdanauForConditionalGeneration(Seq2SeqHead, EduBahdanauPreTrainedMode
         if isinstance(source, EduBahdanauEncoderOutput) and self.config.recurrent_implementation == "fused":
             projected = self.model.decoder.project(source)
             if projected is not None:
-                source["score_keys"], source["cell_inputs"], source["step_weights"] = projected
+                names = ("score_keys", "cell_inputs", "step_weights")
+                # A copy: the caller's own outputs stay as they were.
+                source = EduBahdanauEncoderOutput(**source | dict(zip(names, projected, strict=True)))
+                model_kwargs["encoder_outputs"] = source
         return super()._expand_inputs_for_generation(*args, **model_kwargs)

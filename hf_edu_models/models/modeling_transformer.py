@@ -254,6 +254,8 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_attentions, output_hidden_states, return_dict=True
             )
+        elif not isinstance(encoder_outputs, EduTransformerEncoderOutput):  # another encoder's, or a tuple
+            encoder_outputs = EduTransformerEncoderOutput(last_hidden_state=encoder_outputs[0])
         check_tokens(decoder_input_ids, None, self.config.vocab_size, "decoder_input_ids")
         table = self.decoder if self.decoder.embed_tokens is not None else self.encoder
         words = decoder_words(table, decoder_input_ids, decoder_inputs_embeds)
@@ -269,7 +271,7 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
         states, all_states, self_weights, cross_weights = self.decoder(
             words,
             encoder_outputs[0],
-            encoder_outputs.get("memory"),
+            encoder_outputs.memory,
             attention_mask,
             decoder_attention_mask,
             packing,
@@ -283,8 +285,8 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
             decoder_attentions=tuple(self_weights) or None,
             cross_attentions=tuple(cross_weights) or None,
             encoder_last_hidden_state=encoder_outputs[0],
-            encoder_hidden_states=encoder_outputs.get("hidden_states"),
-            encoder_attentions=encoder_outputs.get("attentions"),
+            encoder_hidden_states=encoder_outputs.hidden_states,
+            encoder_attentions=encoder_outputs.attentions,
         )
 
 
@@ -311,7 +313,9 @@ class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrain
         source, mask = model_kwargs.get("encoder_outputs"), model_kwargs.get("attention_mask")
         if not isinstance(source, EduTransformerEncoderOutput):
             return super()._expand_inputs_for_generation(expand_size, is_encoder_decoder, input_ids, **model_kwargs)
-        source["memory"] = self.model.decoder.read_source(source.last_hidden_state, mask, None)
+        # A copy: the caller's own outputs must not carry keys that later training would take for current ones.
+        memory = self.model.decoder.read_source(source.last_hidden_state, mask, None)
+        source = EduTransformerEncoderOutput(**source | {"memory": memory})
         rest = {key: value for key, value in model_kwargs.items() if key not in ("encoder_outputs", "attention_mask")}
         input_ids, rest = super()._expand_inputs_for_generation(expand_size, False, input_ids, **rest)
         return input_ids, rest | {"encoder_outputs": source, "attention_mask": mask}

@@ -253,6 +253,23 @@ def test_beams_share_their_source(name, beams):
         assert_close(weights, wanted)
 
 
+BAHDANAU = next(case for case in TRANSLATORS if case.name == "bahdanau-additive-gru")
+
+
+@pytest.mark.parametrize("case", [PAPER, BAHDANAU], ids=["transformer", "bahdanau"])
+def test_outputs_of_an_encoder_may_be_given(case):
+    model = case.build()
+    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    logits = model(input_ids=source, decoder_input_ids=target).logits
+    encoded = model.get_encoder()(source)
+    for given in (encoded, encoded.to_tuple()):
+        assert_close(model(encoder_outputs=given, decoder_input_ids=target).logits, logits)
+    model.generate(encoder_outputs=encoded, max_new_tokens=3)
+    # What `generate` keeps for its steps is not left in the caller's outputs, where training would find it.
+    model(encoder_outputs=encoded, labels=target).loss.backward()
+    assert all(parameter.grad is not None for parameter in model.model.decoder.parameters())
+
+
 def test_outputs_of_an_encoder_may_be_given_to_generate():
     model = PAPER.build()
     source = words(2, SOURCE)
