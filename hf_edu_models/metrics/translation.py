@@ -26,12 +26,18 @@ class Bleu(OfflineMetric):
             ONE_OR_MANY,
         )
 
-    def _compute(self, predictions, references, **options: Any):
+    def _compute(self, predictions, references, n_bootstrap: int = 0, **options: Any):
+        """`n_bootstrap` resamplings give `bleu_interval`, 95% by sacrebleu; other options are sacrebleu's own."""
         from sacrebleu.metrics import BLEU
 
         metric = BLEU(**options)
         score = metric.corpus_score(predictions, by_position(references))
-        return {
+        interval = {}
+        if n_bootstrap > 1:
+            # Another object: the signature shall be that of the score, not of the resampling.
+            spread = BLEU(**options).corpus_score(predictions, by_position(references), n_bootstrap=n_bootstrap)
+            interval = {"bleu_interval": [spread._mean - spread._ci, spread._mean + spread._ci]}
+        return interval | {
             "bleu": score.score,
             "bleu_signature": str(metric.get_signature()),
             "precisions": score.precisions,

@@ -1,0 +1,337 @@
+"""Trainers whose runs survive: whole checkpoints, exact resumption, a sentence when a run cannot go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from accelerate.data_loader import prepare_data_loader
+from torch.utils.data import DataLoader, SequentialSampler, get_worker_info
+from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback
+from transformers.trainer_callback import ExportableState
+from transformers.trainer_utils import rotate_checkpoints
+
+from ..data.bucketing import LengthBucketSampler
+from .arguments import RunArguments
+from .checkpoints import ASIDE, RunStopped, full_disk_is_said, newest, put_in_place, tidy
+from .fine_tuning import GradualUnfreezing, layer_groups
+from .run_folder import STATE
+
+
+class SteadyBatches:
+    """A sampler of batches with as many in every epoch: Trainer counts them once, and resumes by that count."""
+
+    def __init__(self, sampler: LengthBucketSampler):
+        self.sampler = sampler
+        self.drop_last = False
+        self.count = len(sampler)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self):
+        batches = list(self.sampler)
+        for place in range(self.count):
+            yield batches[place % len(batches)]
+
+
+class SeededCollator:
+    """A collator whose random choices depend on the place of a batch in its epoch, and on nothing else.
+
+    Accelerate makes a batch before the step of the one before has run, so choices from the common generator could not
+    be repeated after a resumption.
+    """
+
+    def __init__(self, collator: Callable, seed: int):
+        self.collator, self.seed = collator, seed
+        self.epoch = self.first = self.made = 0
+
+    def start(self, epoch: int, first: int) -> None:
+        """Begin an epoch with the batch number `first`."""
+        self.epoch, self.first, self.made = epoch, first, 0
+
+    def __call__(self, features: list) -> Any:
+        worker = get_worker_info()
+        if worker is None:
+            number = self.first + self.made
+        else:  # workers take turns
+            number = self.first + self.made * worker.num_workers + worker.id
+        self.made += 1
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(hash((self.seed, self.epoch, number)) % 2**63)
+            return self.collator(features)
+
+
+class Bookkeeping(TrainerCallback, ExportableState):
+    """Keeps the time of a run over all its resumptions, and tells the collator where an epoch starts."""
+
+    def __init__(self):
+        self.max_minutes: float | None = None
+        self.seconds = 0.0
+        self.since = None
+        self.trainer: SafeRun | None = None
+
+    def state(self) -> dict:
+        return {"args": {}, "attributes": {"seconds": self.passed()}}
+
+    def passed(self) -> float:
+        return self.seconds + (0.0 if self.since is None else time.monotonic() - self.since)
+
+    def on_train_begin(self, args, state, control, **kwargs):
+        self.since = time.monotonic()
+
+    def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
+        self.trainer.start_epoch(*place_in_epoch(args, state, train_dataloader))
+
+    def on_step_end(self, args, state, control, **kwargs):
+        if self.max_minutes is not None and self.passed() >= 60 * self.max_minutes:
+            control.should_training_stop = control.should_evaluate = control.should_save = True
+
+    def on_train_end(self, args, state, control, **kwargs):
+        self.seconds, self.since = self.passed(), None
+
+
+def place_in_epoch(args, state, train_dataloader) -> tuple[int, int]:
+    """The epoch that begins or goes on, and how many of its batches were seen before a resumption."""
+    batches = len(train_dataloader)
+    updates = max(-(-batches // args.gradient_accumulation_steps), 1)
+    epoch, done = divmod(state.global_step, updates)
+    return epoch, done * args.gradient_accumulation_steps
+
+
+class SafeRun:
+    """What our trainers add to transformers' own; mixed in before it."""
+
+    args: RunArguments
+
+    def __init__(self, *given: Any, callbacks: list | None = None, **options: Any):
+        self.bookkeeping = Bookkeeping()
+        super().__init__(*given, callbacks=[self.bookkeeping, *(callbacks or [])], **options)
+        self._know_bookkeeping()
+        self._train_collator: SeededCollator | None = None
+        self._is_saving = False
+        self._is_finite = True
+        if getattr(self.args, "early_stopping_patience", 0):
+            self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
+        if getattr(self.args, "unfreeze_every", 0):
+            self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
+
+    def _load_callback_state(self) -> None:
+        """Trainer makes callbacks anew from a checkpoint; this one must keep knowing its trainer."""
+        super()._load_callback_state()
+        self._know_bookkeeping()
+
+    def _know_bookkeeping(self) -> None:
+        self.bookkeeping = next(each for each in self.callback_handler.callbacks if isinstance(each, Bookkeeping))
+        self.bookkeeping.trainer, self.bookkeeping.max_minutes = self, getattr(self.args, "max_minutes", None)
+
+    # Batches
+
+    def start_epoch(self, epoch: int, first: int) -> None:
+        if self._train_collator is not None:
+            self._train_collator.start(epoch, first)
+
+    def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
+        plain = self.data_collator
+        self.data_collator = SeededCollator(plain, self.args.seed * 1_000_003 + self.args.process_index)
+        try:
+            if is_training:
+                self._train_collator = self.data_collator
+            if is_training and getattr(self.args, "max_tokens", None):
+                return self._bucket_loader(dataset)
+            return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
+        finally:
+            self.data_collator = plain
+
+    def _bucket_loader(self, dataset: Any) -> DataLoader:
+        """Batches of like length; every process takes its own share, so Accelerate must not share them out again."""
+        sampler = LengthBucketSampler.from_dataset(
+            dataset,
+            max_tokens=self.args.max_tokens,
+            seed=self.args.seed,
+            num_replicas=self.args.world_size,
+            rank=self.args.process_index,
+        )
+        loader = DataLoader(
+            self._remove_unused_columns(dataset, description="Training"),
+            batch_sampler=SteadyBatches(sampler),
+            collate_fn=self.data_collator,
+            num_workers=self.args.dataloader_num_workers,
+            pin_memory=self.args.dataloader_pin_memory,
+            persistent_workers=self.args.dataloader_persistent_workers,
+            prefetch_factor=self.args.dataloader_prefetch_factor,
+        )
+        return prepare_data_loader(
+            loader, device=self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
+        )
+
+    # Steps
+
+    def create_optimizer(self, model=None):
+        """One learning rate for all, or one a layer."""
+        if self.optimizer is not None or getattr(self.args, "layer_lr_decay", 1.0) == 1.0:
+            return super().create_optimizer(model)
+        model = self.model if model is None else model
+        kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+        decayed = self.get_decay_parameter_names(model)
+        groups = layer_groups(model, self.args.learning_rate, self.args.layer_lr_decay, self.args.weight_decay, decayed)
+        self.optimizer = kind(groups, **options)
+        return self.optimizer
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        loss = super().training_step(model, inputs, num_items_in_batch)
+        self._is_finite = torch.isfinite(loss) & self._is_finite
+        if loss.device.type == "cpu":  # elsewhere asking would wait for the device, so it is asked before saving
+            self._check_loss()
+        return loss
+
+    def _maybe_log_save_evaluate(self, *given, **options):
+        if self.control.should_save or self.control.should_log or self.control.should_evaluate:
+            self._check_loss()
+        return super()._maybe_log_save_evaluate(*given, **options)
+
+    def _check_loss(self) -> None:
+        if not bool(self._is_finite):
+            last = newest(self.args.output_dir)
+            kept = f"the last good checkpoint is {last}" if last else "no checkpoint had been written"
+            raise RunStopped(
+                f"the loss is not a number at step {self.state.global_step + 1}; {kept}. Lower --learning_rate (now "
+                f"{self.args.learning_rate:g}) or --max_grad_norm (now {self.args.max_grad_norm:g}), then run the same "
+                "command with --resume"
+            )
+
+    # Checkpoints
+
+    def _get_output_dir(self, trial) -> str:
+        folder = super()._get_output_dir(trial)
+        return str(Path(folder) / ASIDE) if self._is_saving else folder
+
+    def _save_checkpoint(self, model, trial) -> None:
+        """Write a checkpoint aside, then put it in place: a run that is killed while saving loses nothing."""
+        run = Path(self._get_output_dir(trial))
+        aside, name = run / ASIDE, f"checkpoint-{self.state.global_step}"
+        with full_disk_is_said(run):
+            if self.args.should_save:
+                tidy(run)
+            self._is_saving = True
+            try:
+                super()._save_checkpoint(model, trial)
+            finally:
+                self._is_saving = False
+            self.accelerator.wait_for_everyone()
+            if self.state.best_global_step:
+                best = run / f"checkpoint-{self.state.best_global_step}"
+                is_this_one = self.state.best_global_step == self.state.global_step
+                self.state.best_model_checkpoint = str(best) if best.exists() or is_this_one else None
+            if self.args.should_save:
+                self.state.save_to_json(str(aside / name / STATE))
+                put_in_place(aside / name, run / name)
+                tidy(run)
+                limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
+                rotate_checkpoints(str(run), limit, best, use_mtime=False)
+        self.accelerator.wait_for_everyone()
+
+    def save_final(self) -> None:
+        """The model of the run's end, its tokenizer and the log, in the run's folder itself; whole or not at all."""
+        run = Path(self.args.output_dir)
+        with full_disk_is_said(run):
+            self.save_model(str(run / ASIDE / "final"))
+            self.accelerator.wait_for_everyone()
+            if self.args.should_save:
+                for file in sorted((run / ASIDE / "final").iterdir()):
+                    file.replace(run / file.name)
+                self.state.save_to_json(str(run / STATE))
+                tidy(run)
+        self.accelerator.wait_for_everyone()
+
+
+class EduTrainer(SafeRun, Trainer):
+    """Trainer for the rungs that read or continue a text."""
+
+
+class EduSeq2SeqTrainer(SafeRun, Seq2SeqTrainer):
+    """Trainer for the rungs that turn a text into another."""
+
+
+class TruncatedBPTTTrainer(EduTrainer):
+    """Truncated backpropagation through time: the state goes from batch to batch, the gradient stays inside each.
+
+    The data are rows of `contiguous_streams`, with as many streams as all processes' batches have rows. The state is
+    part of a checkpoint, and starts anew with every epoch and every evaluation.
+    """
+
+    def __init__(self, *given: Any, **options: Any):
+        super().__init__(*given, **options)
+        self._carried = self._carried_in_evaluation = None
+
+    def _get_train_sampler(self, train_dataset=None):
+        dataset = self.train_dataset if train_dataset is None else train_dataset
+        rows = self.args.train_batch_size * self.args.world_size
+        if len(dataset) % rows:
+            raise ValueError(
+                f"{len(dataset)} rows are no streams of {rows} rows a batch; build them with "
+                f"contiguous_streams(..., batch_size={rows})"
+            )
+        return SequentialSampler(dataset)
+
+    def _set_signature_columns_if_needed(self) -> None:
+        super()._set_signature_columns_if_needed()
+        if "shift_labels" not in self._signature_columns:
+            self._signature_columns.append("shift_labels")
+
+    def start_epoch(self, epoch: int, first: int) -> None:
+        super().start_epoch(epoch, first)
+        self._carried = None
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        inputs = {**inputs, "past_key_values": self._carried, "use_cache": True}
+        loss, outputs = super().compute_loss(model, inputs, True, num_items_in_batch)
+        self._carried = outputs.past_key_values.detach()
+        return (loss, outputs) if return_outputs else loss
+
+    def evaluation_loop(self, *given, **options):
+        self._carried_in_evaluation = None
+        return super().evaluation_loop(*given, **options)
+
+    def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
+        """The loss, and each row's summed loss and number of tokens, (B, 2): what a perplexity is made of."""
+        inputs = self._prepare_inputs(inputs)
+        with torch.no_grad(), self.compute_loss_context_manager():
+            outputs = model(**inputs, past_key_values=self._carried_in_evaluation, use_cache=True)
+        self._carried_in_evaluation = outputs.past_key_values.detach()
+        loss = outputs.loss.detach().mean()
+        if prediction_loss_only:
+            return loss, None, None
+        wanted = inputs["shift_labels"]
+        losses = F.cross_entropy(outputs.logits.transpose(1, 2).float(), wanted, reduction="none")  # (B, T)
+        counts = (wanted != -100).sum(dim=1).to(losses.dtype)
+        return loss, torch.stack([losses.sum(dim=1), counts], dim=1), inputs["labels"]
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        if self._carried is not None:
+            layers = [self._carried.state(level) for level in range(len(self._carried.layers))]
+            seen = [layer.seen_tokens for layer in self._carried.layers]
+            torch.save({"layers": layers, "seen": seen}, self._carried_file(output_dir))
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        super()._load_rng_state(checkpoint)
+        is_inside_epoch = self.state.epoch is not None and self.state.epoch % 1 > 0
+        if checkpoint is None or not is_inside_epoch or not self._carried_file(checkpoint).is_file():
+            return
+        from ..models.blocks_cache import RecurrentCache
+
+        kept = torch.load(self._carried_file(checkpoint), map_location=self.args.device, weights_only=True)
+        self._carried = RecurrentCache()
+        for level, (state, seen) in enumerate(zip(kept["layers"], kept["seen"], strict=True)):
+            self._carried.write(level, tuple(state), seen)
+
+    def _carried_file(self, folder: str) -> Path:
+        return Path(folder) / f"carried_state_{self.args.process_index}.pt"

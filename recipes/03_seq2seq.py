@@ -1,0 +1,46 @@
+"""Rung 3: translate through one vector.
+
+    python recipes/03_seq2seq.py --preset smoke      # under a minute on a CPU
+    python recipes/03_seq2seq.py --preset dates
+    python recipes/03_seq2seq.py --preset multi30k   # German to English; --source en --target de for the other way
+
+The encoder's last state is all that the decoder knows of the source. Feed the source as it is written and see how much
+turning it round had helped: --model reverse_source=false
+"""
+
+from transformers import AutoModelForSeq2SeqLM
+
+from hf_edu_models import EduSeq2SeqConfig
+from hf_edu_models.data import collator_for, encode_corpus, load_corpus
+from hf_edu_models.metrics import compute_metrics_for
+from hf_edu_models.training import EduSeq2SeqTrainer, finish_run, launch, model_for, start_run, token_ids, tokenizer_for
+
+
+def main(args, training_args):
+    run = start_run(args, training_args, task="translation")
+
+    corpus = load_corpus(args.dataset, **args.corpus)
+    tokenizer = tokenizer_for(args, corpus, rung="seq2seq")
+    encoded = encode_corpus(corpus, tokenizer, max_length=args.max_length, num_proc=args.num_proc)
+
+    ids = token_ids(tokenizer, "pad", "bos", "eos", "decoder_start")
+    config = EduSeq2SeqConfig(vocab_size=len(tokenizer), **ids, **args.model)
+    model = model_for(AutoModelForSeq2SeqLM, config, args)
+
+    training_args.predict_with_generate = True
+    training_args.generation_max_length = training_args.generation_max_length or args.max_length
+    trainer = EduSeq2SeqTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=encoded["train"],
+        eval_dataset=encoded["validation"],
+        data_collator=collator_for("translation", tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for("translation", tokenizer, lowercase=args.lowercase),
+    )
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+    finish_run(run, trainer, "translation", corpus, encoded, tokenizer)
+
+
+if __name__ == "__main__":
+    launch(main, __file__)
