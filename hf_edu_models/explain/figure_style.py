@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import NullFormatter
 
 # Okabe & Ito's colours, which people with any kind of colour vision tell apart; black and grey are kept for text and
 # for what others have published.
@@ -42,6 +45,18 @@ def style_axes(axis: Any) -> None:
     axis.title.set_fontsize(11)
     axis.xaxis.label.set_fontsize(10)
     axis.yaxis.label.set_fontsize(10)
+
+
+def log_axis(axis: Any, values: Iterable[float], which: str = "y") -> None:
+    """A log scale from one power of ten to another, so that its ticks can be read."""
+    values = np.asarray(list(values), dtype=float)
+    seen = values[np.isfinite(values) & (values > 0)]
+    if not seen.size:
+        return
+    low, high = np.floor(np.log10(seen.min())), np.ceil(np.log10(seen.max()))
+    getattr(axis, f"set_{which}scale")("log")
+    getattr(axis, f"set_{which}lim")(10.0**low, 10.0 ** max(high, low + 1))
+    getattr(axis, f"{which}axis").set_minor_formatter(NullFormatter())
 
 
 def colour(number: int) -> str:
