@@ -10,6 +10,8 @@ from rich.table import Table
 from rich.text import Text
 
 from .data.show import show_corpus
+from .explain.cli import app as explain
+from .hub.cli import card, push
 
 app = typer.Typer(
     help="The history of sequence modelling as first-class Hugging Face models.",
@@ -56,6 +58,9 @@ def convert(
 
 
 app.command("data")(show_corpus)
+app.command()(card)
+app.command()(push)
+app.add_typer(explain, name="explain")
 
 
 def main() -> None:

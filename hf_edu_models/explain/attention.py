@@ -292,7 +292,7 @@ def generate(model, inputs: dict[str, Tensor], options: dict) -> list[int]:
     result = model.generate(**inputs, **options)
     ids = getattr(result, "sequences", result)[0].tolist()
     begin = 1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    ends = model.generation_config.eos_token_id
+    ends = options.get("eos_token_id", model.generation_config.eos_token_id)
     ends = {ends} if isinstance(ends, int) else set(ends or ())
     # Behind the end there is only padding.
     last = next((place for place in range(begin, len(ids)) if ids[place] in ends), len(ids) - 1)

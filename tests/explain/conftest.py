@@ -28,6 +28,7 @@ MARIAN = {
     "decoder_ffn_dim": 20,
     "max_position_embeddings": 90,
     "init_std": 0.3,
+    "forced_eos_token_id": None,
 }
 GPT2 = {"n_embd": 12, "n_layer": 2, "n_head": 3, "n_positions": 90, "initializer_range": 0.3}
 LIMIT = {"max_position_embeddings": 90}
