@@ -1,0 +1,192 @@
+"""`hf-edu explain align`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+ENDINGS = (".txt", ".json", ".png", ".svg")
+
+
+def align(
+    model: Annotated[str, typer.Argument(help="A run's folder, a checkpoint's folder, or a Hub id.")],
+    source: Annotated[str | None, typer.Option(help="A sentence, with --target its translation.")] = None,
+    target: Annotated[str | None, typer.Option(help="The translation of --source.")] = None,
+    dataset: Annotated[
+        str | None, typer.Option(help="Instead: a built-in task, a file or folder, or a Hub id.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
+    source_language: Annotated[str | None, typer.Option(help="Column or language of the data to go from.")] = None,
+    target_language: Annotated[str | None, typer.Option(help="Column or language of the data to go to.")] = None,
+    option: Annotated[list[str] | None, typer.Option(help="name=value of a built-in task, often as needed.")] = None,
+    limit: Annotated[int | None, typer.Option(help="At most so many sentence pairs.")] = None,
+    layer: Annotated[str, typer.Option(help="A layer from 0 (-1 the last), mean, or best on --choose-on.")] = "-1",
+    head: Annotated[str, typer.Option(help="A head from 0, or mean.")] = "mean",
+    shift: Annotated[
+        bool | None, typer.Option(help="Read the weights where the target word is the decoder's input.")
+    ] = None,
+    threshold: Annotated[float | None, typer.Option(help="No link below this weight.")] = None,
+    choose_on: Annotated[str, typer.Option(help="The split with gold links to choose a layer on.")] = "validation",
+    batch_size: Annotated[int, typer.Option(help="Sentence pairs at once.")] = 32,
+    out: Annotated[Path | None, typer.Option(help=".txt (0-0 1-2), .json (with weights), .png or .svg.")] = None,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
+) -> None:
+    """Link the words of translations by what the model looks at, and score the links where the data has gold ones."""
+    from .alignment import align as align_words
+    from .loading import load_model
+
+    check_out(out)
+    corpus = read_pairs(source, target, dataset, source_language, target_language, option)
+    rows = take(corpus, split, limit)
+    console = Console()
+    with console.status(f"loading {model}"):
+        loaded, tokenizer = load_model(model, trust_remote_code)
+    how: dict[str, Any] = {"layer": number_or(layer, "layer", "mean", "best"), "head": number_or(head, "head", "mean")}
+    how |= {"shift": bool(shift), "threshold": threshold}
+    if layer == "best":
+        how |= choose_layer(console, loaded, tokenizer, take(corpus, choose_on, limit), how, shift, batch_size)
+    pairs = [row["source"] for row in rows], [row["target"] for row in rows]
+    found = align_words(loaded, tokenizer, *pairs, **how, batch_size=batch_size, progress=True)
+    report(console, found, rows, out)
+
+
+def read_pairs(
+    source: str | None,
+    target: str | None,
+    dataset: str | None,
+    source_language: str | None,
+    target_language: str | None,
+    option: list[str] | None,
+) -> dict[str, Any]:
+    """Rows by split; a pair from the command line is a data set of one row, whatever the split."""
+    from ..data import load_corpus
+    from ..data.show import _pairs, _value
+
+    if (dataset is None) == (source is None and target is None):
+        raise ValueError("give --source and --target with a sentence each, or --dataset; one of the two")
+    if dataset is None:
+        if source is None or target is None:
+            raise ValueError("give --source and --target together: an alignment has two sides")
+        return {"test": [{"source": source, "target": target}]}
+    options = {name: _value(value) for name, value in _pairs("option", option)}
+    corpus = load_corpus(dataset, source=source_language, target=target_language, **options)
+    names = next(iter(corpus.values())).column_names
+    if not {"source", "target"} <= set(names):
+        raise ValueError(f"{dataset} has the columns {', '.join(names)}; alignment needs source and target")
+    return corpus
+
+
+def take(corpus: dict[str, Any], split: str, limit: int | None) -> list[dict[str, Any]]:
+    if split not in corpus:
+        raise ValueError(f"the data has no split {split!r}; it has {', '.join(corpus)}")
+    if limit is not None and limit < 1:
+        raise ValueError(f"--limit must be at least 1, got {limit}")
+    rows = corpus[split]
+    return [rows[number] for number in range(min(len(rows), limit or len(rows)))]
+
+
+def has_gold(rows: list[dict[str, Any]]) -> bool:
+    return bool(rows) and {"sure", "possible"} <= set(rows[0])
+
+
+def choose_layer(
+    console: Console,
+    model: Any,
+    tokenizer: Any,
+    rows: list[dict[str, Any]],
+    how: dict[str, Any],
+    shift: bool | None,
+    batch_size: int,
+) -> dict[str, Any]:
+    """The layer, and unless it is given the reading, with the lowest error on other rows than those to be scored."""
+    from .alignment import best_layer
+
+    if not has_gold(rows):
+        raise ValueError(
+            "--layer best needs a split with gold links (sure, possible) to choose on; name it --choose-on"
+        )
+    options = {"head": how["head"], "threshold": how["threshold"], "batch_size": batch_size}
+    scores = best_layer(model, tokenizer, rows, **options, progress=True)
+    table = Table("layer", "read where the word is", "aer", "precision", "recall", title="choosing a layer")
+    for score in scores:
+        reading = "input" if score.shift else "output"
+        table.add_row(str(score.layer), reading, *percent(score.aer, score.precision, score.recall))
+    console.print(table)
+    best = next(score for score in scores if shift in (None, score.shift))
+    return {"layer": best.layer, "shift": best.shift}
+
+
+def report(console: Console, found: list[Any], rows: list[dict[str, Any]], out: Path | None) -> None:
+    """Scores where there are gold links; the links into a file, or on the screen where nothing else is said."""
+    if has_gold(rows):
+        console.print(score_table(found, rows))
+    if out is not None:
+        write(found, rows, out)
+        console.print(Text(f"saved in {out}"))
+    elif len(found) == 1:
+        console.print(link_table(found[0]))
+    elif not has_gold(rows):
+        print("\n".join(alignment.pharaoh() for alignment in found))
+
+
+def score_table(found: list[Any], rows: list[dict[str, Any]]) -> Table:
+    from .alignment import score_links
+    from .links import diagonal_links
+
+    diagonals = [diagonal_links(len(each.source), len(each.target)) for each in found]
+    table = Table("links", "aer", "precision", "recall", title=f"{len(rows):,} sentence pairs")
+    for name, links in (("attention", [each.links for each in found]), ("the diagonal", diagonals)):
+        scores = score_links(links, rows)
+        table.add_row(name, *percent(scores["aer"], scores["precision"], scores["recall"]))
+    return table
+
+
+def link_table(alignment: Any) -> Table:
+    table = Table("target", "source", "attention", title=Text(alignment.pharaoh()))
+    source_of = {j: i for i, j in alignment.links}
+    for j, word in enumerate(alignment.target):
+        i = source_of.get(j)
+        seen = ("", "") if i is None else (alignment.source[i], f"{alignment.weights[j, i]:.2f}")
+        table.add_row(Text(word), Text(seen[0]), seen[1])
+    return table
+
+
+def write(found: list[Any], rows: list[dict[str, Any]], out: Path) -> None:
+    from .alignment_pictures import MOST_PANELS, draw_alignments
+    from .figure_style import save_figure
+
+    out.parent.mkdir(parents=True, exist_ok=True)
+    ending = out.suffix.lower()
+    if ending == ".txt":
+        out.write_text("".join(f"{alignment.pharaoh()}\n" for alignment in found), encoding="utf-8")
+    elif ending == ".json":
+        text = json.dumps([alignment.to_dict() for alignment in found], ensure_ascii=False)
+        out.write_text(f"{text}\n", encoding="utf-8")
+    else:
+        gold = rows[:MOST_PANELS] if has_gold(rows) else None
+        save_figure(draw_alignments(found[:MOST_PANELS], gold), out)
+
+
+def check_out(out: Path | None) -> None:
+    """Before the work, not after it."""
+    if out is not None and out.suffix.lower() not in ENDINGS:
+        raise ValueError(f"{out} must end in one of {', '.join(ENDINGS)}")
+
+
+def number_or(text: str, name: str, *words: str) -> int | str:
+    if text in words:
+        return text
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"--{name} must be a whole number or {' or '.join(words)}; got {text!r}") from None
+
+
+def percent(*shares: float) -> list[str]:
+    return [f"{100 * share:.1f}" for share in shares]
