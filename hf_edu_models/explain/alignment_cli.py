@@ -21,7 +21,7 @@ def align(
     dataset: Annotated[
         str | None, typer.Option(help="Instead: a built-in task, a file or folder, or a Hub id.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Which part of the data.")] = "test",
+    split: Annotated[str | None, typer.Option(help="Which part of the data; default test, or the only one.")] = None,
     source_language: Annotated[str | None, typer.Option(help="Column or language of the data to go from.")] = None,
     target_language: Annotated[str | None, typer.Option(help="Column or language of the data to go to.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="name=value of a built-in task, often as needed.")] = None,
@@ -43,7 +43,7 @@ def align(
 
     check_out(out)
     corpus = read_pairs(source, target, dataset, source_language, target_language, option)
-    rows = take(corpus, split, limit)
+    rows = take(corpus, split or default_split(corpus), limit)
     console = Console()
     with console.status(f"loading {model}"):
         loaded, tokenizer = load_model(model, trust_remote_code)
@@ -89,6 +89,10 @@ def take(corpus: dict[str, Any], split: str, limit: int | None) -> list[dict[str
         raise ValueError(f"--limit must be at least 1, got {limit}")
     rows = corpus[split]
     return [rows[number] for number in range(min(len(rows), limit or len(rows)))]
+
+
+def default_split(corpus: dict[str, Any]) -> str:
+    return next(iter(corpus)) if len(corpus) == 1 else "test"
 
 
 def has_gold(rows: list[dict[str, Any]]) -> bool:

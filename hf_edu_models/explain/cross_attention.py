@@ -114,7 +114,7 @@ def merge(index: int, source: Encoded, target: Encoded, weights: torch.Tensor) -
 
 def start_token(model: Any) -> int:
     """What the decoder reads before the first word."""
-    for config in (model.config, model.generation_config):
+    for config in (model.config, getattr(model, "generation_config", None)):
         if getattr(config, "decoder_start_token_id", None) is not None:
             return config.decoder_start_token_id
     raise ValueError(
