@@ -1,5 +1,6 @@
 """The history of sequence modelling as first-class Hugging Face models; importing it registers every rung."""
 
+from . import pipelines  # noqa: F401  registers edu-translation and edu-question-answering
 from .auto import LADDER, Rung, register
 
 register()
