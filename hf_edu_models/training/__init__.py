@@ -1,4 +1,4 @@
-"""What recipes share: arguments and presets, trainers whose runs survive, scores at the end. Imported when first used."""
+"""What recipes share: arguments and presets, trainers whose runs survive, scores at the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import importlib
 from typing import Any
 
 _HOMES = {
+    "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
     "RunArguments": "arguments",
     "parse_arguments": "arguments",
@@ -25,8 +26,12 @@ _HOMES = {
     "finish_run": "run",
     "launch": "run",
     "start_run": "run",
+    "continued_texts": "samples",
+    "filled_masks": "samples",
+    "corpus_for": "starting",
     "label_settings": "starting",
     "model_for": "starting",
+    "task_of": "starting",
     "token_ids": "starting",
     "tokenizer_for": "starting",
     "log_history": "run_folder",

@@ -14,6 +14,7 @@ from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
 from .presets import load_preset, preset_names
 
+OBJECTIVES = ("pretraining", "masked_lm")
 MIXED_PRECISION = ("auto", "no", "bf16")
 
 
@@ -55,6 +56,9 @@ class RecipeArguments:
         self.columns = dict(_pairs("columns", self.columns))
         self.data_options = {name: _value(text) for name, text in _pairs("data_options", self.data_options)}
         self.model = {name: _value(text) for name, text in _pairs("model", self.model)}
+        for name in self.model:
+            if name == "vocab_size" or name.endswith("_token_id"):
+                raise ValueError(f"--model {name} is the tokenizer's to say; --tokenizer and --vocab_size choose it")
         if self.resume and self.overwrite:
             raise ValueError("--resume goes on with a run and --overwrite throws it away; give one of them")
 
@@ -64,6 +68,24 @@ class RecipeArguments:
         named = ("task", "source", "target", "columns", "train_size", "validation_size", "test_size")
         given = {name: getattr(self, name) for name in named} | {"config": self.dataset_config}
         return {name: value for name, value in given.items() if value not in (None, {})} | self.data_options
+
+
+@dataclass
+class PretrainingArguments(RecipeArguments):
+    """What BERT is pre-trained on, beside the data."""
+
+    objective: str = option("pretraining", "pretraining: masked words and next sentences; masked_lm: words alone.")
+    whole_word_mask: bool = option(False, "Mask all pieces of a word together.")
+    mlm_probability: float = option(0.15, "Share of the tokens to predict.")
+    repeats: int = option(1, "How many times each document is cut into pairs, each time elsewhere.")
+    split_sentences: bool = option(False, "Rows are paragraphs: cut them into sentences first.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.objective not in OBJECTIVES:
+            raise ValueError(f"objective must be one of {', '.join(OBJECTIVES)}; got {self.objective!r}")
+        if not 0 < self.mlm_probability < 1:
+            raise ValueError(f"mlm_probability must be above 0 and below 1, got {self.mlm_probability}")
 
 
 @dataclass
@@ -116,29 +138,40 @@ class RunArguments(Seq2SeqTrainingArguments):
             raise ValueError(f"max_minutes must be above 0, got {self.max_minutes}")
 
 
-def parse_arguments(recipe: str, argv: list[str] | None = None) -> tuple[RecipeArguments, RunArguments]:
+def parse_arguments(
+    recipe: str, argv: list[str] | None = None, arguments: type[RecipeArguments] = RecipeArguments
+) -> tuple[RecipeArguments, RunArguments]:
     """The arguments of a recipe: its preset's, with the command line's over them.
 
     Args:
         recipe: the recipe's file; its name without the number is its section in the presets.
         argv: instead of the command line's.
+        arguments: the recipe's own kind, where it has options that others have not.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     section = section_of(recipe)
-    parser = HfArgumentParser((RecipeArguments, RunArguments), prog=Path(recipe).name, description=_first_lines(recipe))
-    preset = _preset_in(argv)
+    parser = HfArgumentParser(
+        (arguments, RunArguments), prog=Path(recipe).name, description=_first_lines(recipe), allow_abbrev=False
+    )
+    parser.error = _refuse
+    preset = _given(argv, "preset")
     settings, notes = load_preset(preset, section) if preset else ({}, {})
     model = settings.pop("model", {})
-    _check_settings(settings, preset)
+    _check_settings(settings, preset, (arguments, RunArguments))
+    if _given(argv, "dataset"):
+        settings.pop("dataset_config", None)  # it belongs to the preset's own data
     parser.set_defaults(**_as_flags(settings), output_dir=f"runs/{section}-{preset or 'run'}")
     *parsed, unknown = parser.parse_args_into_dataclasses(argv, return_remaining_strings=True, look_for_args_file=False)
     if unknown:
         raise ValueError(f"{Path(recipe).name} has no option {unknown[0]!r}; --help lists them all")
     args, training_args = parsed
-    args.model, args.notes, args.recipe = model | args.model, notes, Path(recipe).name
+    args.notes, args.recipe = notes, Path(recipe).name
+    if args.init_from is None:  # a preset's sizes are those of a new model
+        args.model = model | args.model
     if args.dataset is None:
         allowed = ", ".join(preset_names(section))
-        raise ValueError(f"{Path(recipe).name} needs data: give --preset (one of {allowed}) or --dataset")
+        wanted = f"give --preset (one of {allowed}) or --dataset" if preset is None else notes.get("get_data")
+        raise ValueError(f"{Path(recipe).name} needs data: {wanted or 'give --dataset'}")
     if training_args.label_smoothing_factor:  # ours is inside the model, which never holds all logits
         args.model["label_smoothing"] = training_args.label_smoothing_factor
         training_args.label_smoothing_factor = 0.0
@@ -169,17 +202,23 @@ def _changed(arguments: Any, skip: tuple[str, ...]) -> dict[str, Any]:
     return changed
 
 
-def _preset_in(argv: list[str]) -> str | None:
+def _given(argv: list[str], name: str) -> str | None:
+    """What the command line gives for an option, before it is parsed."""
     for place, word in enumerate(argv):
-        if word == "--preset" and place + 1 < len(argv):
+        if word == f"--{name}" and place + 1 < len(argv):
             return argv[place + 1]
-        if word.startswith("--preset="):
+        if word.startswith(f"--{name}="):
             return word.partition("=")[2]
     return None
 
 
-def _check_settings(settings: dict[str, Any], preset: str | None) -> None:
-    known = {each.name for kind in (RecipeArguments, RunArguments) for each in dataclasses.fields(kind)}
+def _refuse(message: str) -> None:
+    """What argparse has to say, as a sentence like every other, without two pages of usage before it."""
+    raise ValueError(f"{message}; --help lists all options")
+
+
+def _check_settings(settings: dict[str, Any], preset: str | None, kinds: tuple[type, ...]) -> None:
+    known = {each.name for kind in kinds for each in dataclasses.fields(kind)}
     for name in settings:
         if name not in known:
             raise ValueError(f"preset {preset!r} sets {name!r}, which no recipe has")

@@ -56,6 +56,28 @@ def put_in_place(unfinished: Path, place: Path) -> None:
     flush_folder(place.parent)
 
 
+def put_files_in_place(unfinished: Path, folder: Path) -> None:
+    """Move finished files over those of another folder, its config.json last: without it nothing loads the folder."""
+    flush(unfinished)
+    for file in sorted(unfinished.iterdir(), key=lambda file: file.name == "config.json"):
+        os.replace(file, folder / file.name)
+    flush_folder(folder)
+
+
+def drop_old(run: str | os.PathLike, limit: int | None, best: str | None) -> None:
+    """Keep the last checkpoints and the best one beside them; the others vanish at once, or a crash would leave a part.
+
+    Args:
+        limit: how many of the last ones; None keeps all.
+    """
+    aside = Path(run) / ASIDE
+    for folder in checkpoints_of(run)[:-limit] if limit else []:
+        if best is None or folder.name != Path(best).name:
+            aside.mkdir(exist_ok=True)
+            os.replace(folder, aside / f"dropped-{folder.name}")
+    tidy(run)
+
+
 def flush(folder: Path) -> None:
     """Wait until every file is on the disk, so that not even a power cut leaves a name without its content."""
     for file in folder.rglob("*"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..data.columns import read_column
+from ..data.language_modeling import token_stream
 from ..data.question_answering import find_answers
 from ..metrics import load
 from ..metrics.question_answering import answers_of, word_f1
@@ -26,8 +27,8 @@ class Scored:
     rows: list[dict[str, Any]]
 
 
-def main_score(task: str, given: str | None = None) -> str:
-    """The score that decides which checkpoint is the best: the user's choice, or the task's own."""
+def main_score(task: str, given: str | None = None, corpus: Any = None) -> str:
+    """The score that decides which checkpoint is the best: the user's choice, or the usual one for such labels."""
     usual = {
         "translation": "bleu",
         "alignment": "bleu",
@@ -37,7 +38,20 @@ def main_score(task: str, given: str | None = None) -> str:
         "pretraining": "loss",
         "masked_lm": "loss",
     }
-    return (given or usual.get(task, "accuracy")).removeprefix("eval_")
+    return (given or _score_of_labels(task, corpus) or usual.get(task, "accuracy")).removeprefix("eval_")
+
+
+def _score_of_labels(task: str, corpus: Any) -> str | None:
+    """Tags without spans have no F1 of spans, numbers no accuracy, and several labels at once hardly one."""
+    column = {"token_classification": "tags", "classification": "label"}.get(task)
+    if corpus is None or column is None:
+        return None
+    names = _names(corpus["train"], column)
+    if column == "tags":
+        return None if any(name[:2] in ("B-", "I-") for name in names) else "accuracy"
+    if names is None:
+        return "spearman"
+    return "f1_macro" if hasattr(corpus["train"].features[column], "feature") else None
 
 
 def is_better_when_greater(score: str) -> bool:
@@ -78,8 +92,12 @@ def interval(statistic: Callable[[np.ndarray], float], rows: int, resamples: int
 
 
 def _translation(trainer, encoded, corpus, tokenizer, num_beams=1, max_length=None, lowercase=False) -> Scored:
-    output = trainer.predict(encoded, metric_key_prefix="split", num_beams=num_beams, max_length=max_length)
-    ids = np.where(output.predictions == -100, tokenizer.pad_token_id, output.predictions)
+    # Like lengths together, the longest first: less padding to search through. The rows go back to their places below.
+    order = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
+    output = trainer.predict(
+        encoded.select(order), metric_key_prefix="split", num_beams=num_beams, max_length=max_length
+    )
+    ids = np.where(output.predictions == -100, tokenizer.pad_token_id, output.predictions)[np.argsort(order)]
     said = [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]
     sources, wanted = read_column(corpus, "source"), read_column(corpus, "target")
     scores = translation_scores(said, wanted, lowercase) | {"loss": output.metrics["split_loss"]}
@@ -202,9 +220,23 @@ def _question_answering(trainer, encoded, corpus, tokenizer) -> Scored:
 def _language_modeling(trainer, encoded, corpus, tokenizer) -> Scored:
     output = trainer.predict(encoded, metric_key_prefix="split")
     losses, counts = np.asarray(_first(output.predictions), np.float64).T
-    scores = load("perplexity").compute(predictions=losses, references=counts.round().astype(int))
+    tokens = counts.round().astype(int)
+    scores = load("perplexity").compute(predictions=losses, references=tokens)
+    scores |= _by_word(losses.sum() / counts.sum(), corpus, tokenizer)
     scores["perplexity_interval"] = interval(lambda rows: np.exp(losses[rows].sum() / counts[rows].sum()), len(losses))
     return Scored(scores | {"loss": output.metrics["split_loss"]}, [])
+
+
+def _by_word(loss: float, corpus: Any, tokenizer: Any) -> dict[str, float]:
+    """The loss of a token spread over what every vocabulary shares: words, with the ends of rows, and characters."""
+    texts = [text or "" for text in read_column(corpus, "text")]
+    total = loss * len(token_stream(corpus, tokenizer))  # as if no block had cut a word off from what came before
+    words = sum(len(text.split()) + 1 for text in texts)
+    characters = sum(len(text) + 1 for text in texts)
+    return {
+        "word_perplexity": math.exp(min(total / words, 700)),
+        "bits_per_character": total / characters / math.log(2),
+    }
 
 
 def _pretraining(trainer, encoded, corpus, tokenizer) -> Scored:

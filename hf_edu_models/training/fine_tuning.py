@@ -41,8 +41,8 @@ def layer_groups(
         lr_decay: a layer's rate as a part of the one above.
         decayed: the names of the parameters that weight decay is for.
     """
-    top = layer_count(model) + 1
     heights, decayed = depths(model), set(decayed)
+    top = max(heights.values())  # a head that is tied to the embeddings is none of its own
     groups: dict[tuple[int, bool], dict] = {}
     for name, parameter in model.named_parameters():
         key = heights[name], name in decayed
@@ -64,7 +64,8 @@ class GradualUnfreezing(TrainerCallback):
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         if args.world_size > 1:
             raise ValueError("unfreeze_every works in one process: several share only what learns from the start")
-        self.heights, self.top = depths(model), layer_count(model) + 1
+        self.heights = depths(model)
+        self.top = max(self.heights.values())
         self.apply(model, state.epoch or 0.0)
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 SHARED = "common"  # the section that every recipe of a preset reads first
-NOTES = ("published", "license_of_data")  # what a preset tells about its data, beside settings
+NOTES = ("published", "license_of_data", "get_data")  # what a preset tells about its data, beside settings
 
 
 def recipes_folder() -> Path:
@@ -51,6 +51,8 @@ def load_preset(name: str, section: str) -> tuple[dict[str, Any], dict[str, Any]
     sections = _sections(name)
     settings = _merge(sections.get(SHARED) or {}, sections[section] or {})
     notes = {note: settings.pop(note) for note in NOTES if note in settings}
+    if str(settings.get("dataset", "")).startswith("./"):  # a file beside the presets
+        settings["dataset"] = str(recipes_folder() / "presets" / settings["dataset"])
     return settings, notes
 
 

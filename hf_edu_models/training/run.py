@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 import transformers
+from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -23,7 +24,7 @@ from .arguments import RecipeArguments, RunArguments, parse_arguments, settings_
 from .checkpoints import RunStopped, average_weights, checkpoints_of, last_checkpoint, newest
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
 from .memory import keep_freed_memory
-from .run_folder import RESULTS, SETTINGS, read_settings, write_predictions, write_results, write_settings
+from .run_folder import RESULTS, read_settings, write_predictions, write_results, write_settings
 
 SAMPLES = 5
 # Settings that may change when a run goes on: how long it takes and what it shows, not what it learns from.
@@ -48,25 +49,36 @@ class Run:
     checkpoint: str | None
 
 
-def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, argv: list[str] | None = None) -> None:
+def launch(
+    main: Callable[[RecipeArguments, RunArguments], Any],
+    recipe: str,
+    argv: list[str] | None = None,
+    arguments: type[RecipeArguments] = RecipeArguments,
+) -> None:
     """Run a recipe from the command line; a user's mistake ends with a sentence and the exit code 2, a run that cannot
     go on with 3, and Ctrl-C with 130. `HF_EDU_TRACEBACK=1` shows where it happened."""
     try:
-        main(*parse_arguments(recipe, argv))
-    except (ValueError, FileNotFoundError, RunStopped, KeyboardInterrupt) as problem:
+        main(*parse_arguments(recipe, argv, arguments))
+    except (ValueError, FileNotFoundError, StrictDataclassError, RunStopped, KeyboardInterrupt) as problem:
         if os.environ.get("HF_EDU_TRACEBACK"):
             raise
         is_interrupt = isinstance(problem, KeyboardInterrupt)
-        said = "interrupted; the same command with --resume goes on" if is_interrupt else str(problem)
+        said = "interrupted; the same command with --resume goes on" if is_interrupt else _sentence(problem)
         Console(stderr=True).print(Text(f"{Path(recipe).name}: {said}", style="red"), soft_wrap=True)
         sys.exit(130 if is_interrupt else 3 if isinstance(problem, RunStopped) else 2)
 
 
-def start_run(args: RecipeArguments, training_args: RunArguments, task: str) -> Run:
+def _sentence(problem: BaseException) -> str:
+    """A configuration's own words, where they are wrapped into others."""
+    return str(problem.__cause__ if isinstance(problem, StrictDataclassError) and problem.__cause__ else problem)
+
+
+def start_run(args: RecipeArguments, training_args: RunArguments, task: str, corpus: Any = None) -> Run:
     """Prepare the folder, the random numbers and the memory; refuse to write over another run.
 
     Args:
         task: decides the score by which checkpoints are compared, unless metric_for_best_model is given.
+        corpus: what its labels are decides it too: spans or words, a class or a number.
     """
     folder = Path(training_args.output_dir)
     checkpoint = None
@@ -80,7 +92,7 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str) -> 
     if training_args.process_index == 0:
         write_settings(folder, settings_of(args, training_args))
         say(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
-    score = main_score(task, training_args.metric_for_best_model)
+    score = main_score(task, training_args.metric_for_best_model, corpus)
     training_args.metric_for_best_model = score
     training_args.greater_is_better = is_better_when_greater(score)
     keep_freed_memory()
@@ -89,9 +101,8 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str) -> 
 
 
 def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Path) -> None:
-    is_there = folder.is_dir() and (
-        (folder / SETTINGS).exists() or (folder / RESULTS).exists() or checkpoints_of(folder)
-    )
+    # Settings alone are left where a run ended before it had learnt anything: nobody misses that one.
+    is_there = (folder / RESULTS).exists() or bool(checkpoints_of(folder))
     if is_there and args.overwrite:
         shutil.rmtree(folder)
     elif is_there and not args.resume:
@@ -136,7 +147,8 @@ def finish_run(
         return {}
     last = scored[held_out[-1]] if held_out else Scored({}, [])
     rows = samples(trainer.model, tokenizer) if samples is not None else last.rows
-    results = describe(run, trainer, task, corpus) | {
+    length = {"steps": trainer.state.global_step, "epochs": round(trainer.state.epoch or 0.0, 3)}
+    results = describe(run, trainer.model, task, corpus, seconds=trainer.bookkeeping.passed(), **length) | {
         "scores": {split: each.scores for split, each in scored.items()},
         "samples": rows[:SAMPLES],
     }
@@ -167,15 +179,17 @@ def choose_weights(run: Run, trainer: Any) -> None:
     say(f"average of {len(folders)} checkpoints: {score} {after:.4g}, before {before:.4g}; kept the better one")
 
 
-def describe(run: Run, trainer: Any, task: str, corpus: Any) -> dict[str, Any]:
+def describe(
+    run: Run, model: Any, task: str, corpus: Any, *, seconds: float, steps: int, epochs: float
+) -> dict[str, Any]:
     """What a run was, for results.json."""
-    args, training_args, config = run.args, run.training_args, trainer.model.config
+    args, training_args, config = run.args, run.training_args, model.config
     data = {"name": public_name(args.dataset), "source": args.source, "target": args.target}
     device = training_args.device.type
     return {
         "rung": config.model_type.removeprefix("edu_"),
         "model_type": config.model_type,
-        "architecture": type(trainer.model).__name__,
+        "architecture": type(model).__name__,
         "recipe": args.recipe,
         "preset": args.preset,
         "command": command(args),
@@ -183,10 +197,10 @@ def describe(run: Run, trainer: Any, task: str, corpus: Any) -> dict[str, Any]:
         "data": {name: value for name, value in data.items() if value is not None}
         | {"sizes": {split: len(rows) for split, rows in corpus.items()}},
         "init_from": args.init_from and public_name(args.init_from),
-        "parameters": trainer.model.num_parameters(),
-        "seconds": round(trainer.bookkeeping.passed(), 1),
-        "steps": trainer.state.global_step,
-        "epochs": round(trainer.state.epoch or 0.0, 3),
+        "parameters": model.num_parameters(),
+        "seconds": round(seconds, 1),
+        "steps": steps,
+        "epochs": epochs,
         "seed": training_args.seed,
         "machine": {
             "device": torch.cuda.get_device_name() if device == "cuda" else device,

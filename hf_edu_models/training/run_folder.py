@@ -10,6 +10,8 @@ from typing import Any
 
 import yaml
 
+from .checkpoints import full_disk_is_said
+
 RESULTS, SETTINGS, PREDICTIONS, STATE = "results.json", "settings.yaml", "predictions.jsonl", "trainer_state.json"
 
 
@@ -40,7 +42,8 @@ def read_results(run: str | os.PathLike) -> dict[str, Any]:
 
 
 def write_results(run: str | os.PathLike, results: dict[str, Any]) -> None:
-    write_whole(Path(run) / RESULTS, json.dumps(results, indent=2, ensure_ascii=False, default=_plain) + "\n")
+    with full_disk_is_said(run):
+        write_whole(Path(run) / RESULTS, json.dumps(results, indent=2, ensure_ascii=False, default=_plain) + "\n")
 
 
 def read_settings(run: str | os.PathLike) -> dict[str, Any]:
@@ -50,7 +53,8 @@ def read_settings(run: str | os.PathLike) -> dict[str, Any]:
 
 
 def write_settings(run: str | os.PathLike, settings: dict[str, Any]) -> None:
-    write_whole(Path(run) / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+    with full_disk_is_said(run):
+        write_whole(Path(run) / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
 
 
 def log_history(run: str | os.PathLike) -> list[dict[str, Any]]:
@@ -61,7 +65,8 @@ def log_history(run: str | os.PathLike) -> list[dict[str, Any]]:
 
 def write_predictions(run: str | os.PathLike, rows: list[dict[str, Any]]) -> None:
     lines = (json.dumps(row, ensure_ascii=False, default=_plain) for row in rows)
-    write_whole(Path(run) / PREDICTIONS, "\n".join(lines) + "\n")
+    with full_disk_is_said(run):
+        write_whole(Path(run) / PREDICTIONS, "\n".join(lines) + "\n")
 
 
 def read_predictions(run: str | os.PathLike) -> list[dict[str, Any]]:

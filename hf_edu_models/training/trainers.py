@@ -10,20 +10,34 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from accelerate.data_loader import prepare_data_loader
+from accelerate.utils import broadcast
+from torch.optim.lr_scheduler import LambdaLR
 from torch.utils.data import DataLoader, SequentialSampler, get_worker_info
 from transformers import EarlyStoppingCallback, Seq2SeqTrainer, Trainer, TrainerCallback
 from transformers.trainer_callback import ExportableState
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_pt_utils import LengthGroupedSampler, nested_gather
 
 from ..data.bucketing import LengthBucketSampler
 from .arguments import RunArguments
-from .checkpoints import ASIDE, RunStopped, full_disk_is_said, newest, put_in_place, tidy
+from .checkpoints import (
+    ASIDE,
+    RunStopped,
+    drop_old,
+    full_disk_is_said,
+    newest,
+    put_files_in_place,
+    put_in_place,
+    tidy,
+)
 from .fine_tuning import GradualUnfreezing, layer_groups
 from .run_folder import STATE
 
 
 class SteadyBatches:
-    """A sampler of batches with as many in every epoch: Trainer counts them once, and resumes by that count."""
+    """A sampler of batches with as many in every epoch: Trainer counts them once, and resumes by that count.
+
+    An epoch that was cut into fewer batches repeats its first ones; of more, a few are left for another epoch.
+    """
 
     def __init__(self, sampler: LengthBucketSampler):
         self.sampler = sampler
@@ -40,6 +54,23 @@ class SteadyBatches:
         batches = list(self.sampler)
         for place in range(self.count):
             yield batches[place % len(batches)]
+
+
+class SteadyLengthGroups(LengthGroupedSampler):
+    """Rows of like length together, in an order that depends on the epoch alone; transformers' own draws it from the
+    common generator, which stands elsewhere after a resumption and in another process."""
+
+    def __init__(self, *given: Any, seed: int, **options: Any):
+        super().__init__(*given, generator=torch.Generator(), **options)
+        self.seed = seed
+        self.set_epoch(0)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __iter__(self):
+        self.generator.manual_seed(hash((self.seed, self.epoch)) % 2**63)
+        return super().__iter__()
 
 
 class SeededCollator:
@@ -70,28 +101,36 @@ class SeededCollator:
 
 
 class Bookkeeping(TrainerCallback, ExportableState):
-    """Keeps the time of a run over all its resumptions, and tells the collator where an epoch starts."""
+    """Keeps over all resumptions what Trainer forgets: the time, and the loss that is not logged yet.
+
+    It also tells the trainer where an epoch starts.
+    """
 
     def __init__(self):
         self.max_minutes: float | None = None
         self.seconds = 0.0
         self.since = None
+        self.loss, self.logged_at = 0.0, None
         self.trainer: SafeRun | None = None
 
     def state(self) -> dict:
-        return {"args": {}, "attributes": {"seconds": self.passed()}}
+        kept = {"seconds": self.passed(), "loss": self.loss, "logged_at": self.logged_at}
+        return {"args": {}, "attributes": kept}
 
     def passed(self) -> float:
         return self.seconds + (0.0 if self.since is None else time.monotonic() - self.since)
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.since = time.monotonic()
+        if state.global_step:
+            self.trainer.go_on_with_loss(self.loss, self.logged_at)
+            control.should_training_stop = self.trainer.has_lost_patience()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.trainer.start_epoch(*place_in_epoch(args, state, train_dataloader))
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self.max_minutes is not None and self.passed() >= 60 * self.max_minutes:
+        if self.max_minutes is not None and self.trainer.agreed(self.passed() >= 60 * self.max_minutes):
             control.should_training_stop = control.should_evaluate = control.should_save = True
 
     def on_train_end(self, args, state, control, **kwargs):
@@ -114,8 +153,14 @@ class SafeRun:
     def __init__(self, *given: Any, callbacks: list | None = None, **options: Any):
         self.bookkeeping = Bookkeeping()
         super().__init__(*given, callbacks=[self.bookkeeping, *(callbacks or [])], **options)
+        if self.args.dataloader_persistent_workers:
+            raise ValueError(
+                "dataloader_persistent_workers is True, but workers that stay do not hear where an epoch starts, and a "
+                "resumed run would differ; leave it False"
+            )
         self._know_bookkeeping()
         self._train_collator: SeededCollator | None = None
+        self._train_sampler: Any = None
         self._is_saving = False
         self._is_finite = True
         if getattr(self.args, "early_stopping_patience", 0):
@@ -124,19 +169,61 @@ class SafeRun:
             self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
 
     def _load_callback_state(self) -> None:
-        """Trainer makes callbacks anew from a checkpoint; this one must keep knowing its trainer."""
+        """Trainer makes callbacks anew from a checkpoint; ours must know their trainer and what was asked for now."""
         super()._load_callback_state()
         self._know_bookkeeping()
+        for callback in self._patience():
+            callback.early_stopping_patience = self.args.early_stopping_patience
+        best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
+        if best.is_dir():  # also where the run's folder was moved
+            self.state.best_model_checkpoint = str(best)
 
     def _know_bookkeeping(self) -> None:
         self.bookkeeping = next(each for each in self.callback_handler.callbacks if isinstance(each, Bookkeeping))
         self.bookkeeping.trainer, self.bookkeeping.max_minutes = self, getattr(self.args, "max_minutes", None)
+
+    def _patience(self) -> list[EarlyStoppingCallback]:
+        if not getattr(self.args, "early_stopping_patience", 0):
+            return []
+        return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
+
+    def has_lost_patience(self) -> bool:
+        """Whether a run had been stopped early when its last checkpoint was written."""
+        return any(each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._patience())
+
+    def go_on_with_loss(self, loss: float, logged_at: int | None) -> None:
+        """The loss of the steps between the last line of the log and the checkpoint belongs to the next line."""
+        if logged_at is not None:
+            self._tr_loss += loss
+            self._globalstep_last_logged = logged_at
+
+    def agreed(self, is_so: bool) -> bool:
+        """What the first process found, for all: clocks differ, and processes that part wait for each other forever."""
+        if self.args.world_size == 1:
+            return is_so
+        return bool(broadcast(torch.tensor(int(is_so), device=self.args.device)))
+
+    def _run_epoch(self, *given: Any, **options: Any) -> None:
+        if not self.control.should_training_stop:
+            super()._run_epoch(*given, **options)
 
     # Batches
 
     def start_epoch(self, epoch: int, first: int) -> None:
         if self._train_collator is not None:
             self._train_collator.start(epoch, first)
+        if hasattr(self._train_sampler, "set_epoch"):  # Accelerate does not reach it where batches are skipped
+            self._train_sampler.set_epoch(epoch)
+
+    def _get_train_sampler(self, train_dataset=None):
+        sampler = super()._get_train_sampler(train_dataset)
+        if isinstance(sampler, LengthGroupedSampler):
+            return SteadyLengthGroups(sampler.batch_size, lengths=sampler.lengths, seed=self.args.seed)
+        return sampler
+
+    def _get_eval_sampler(self, eval_dataset):
+        """The rows as they stand: predictions are compared with them. (Trainer would group these by length too.)"""
+        return SequentialSampler(eval_dataset)
 
     def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
         plain = self.data_collator
@@ -146,9 +233,18 @@ class SafeRun:
                 self._train_collator = self.data_collator
             if is_training and getattr(self.args, "max_tokens", None):
                 return self._bucket_loader(dataset)
-            return super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
+            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
+            if is_training:
+                self._train_sampler = innermost_sampler(loader)
+            return loader
         finally:
             self.data_collator = plain
+
+    def _get_eval_sampler(self, eval_dataset):
+        """In the order of the rows, also where training groups them by length: predictions belong to texts."""
+        if self.args.train_sampling_strategy == "group_by_length" and hasattr(eval_dataset, "__len__"):
+            return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
+        return super()._get_eval_sampler(eval_dataset)
 
     def _bucket_loader(self, dataset: Any) -> DataLoader:
         """Batches of like length; every process takes its own share, so Accelerate must not share them out again."""
@@ -174,6 +270,17 @@ class SafeRun:
 
     # Steps
 
+    def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
+        """Go on with the learning rate that is asked for now; a checkpoint brings its own."""
+        wanted = list(getattr(self.lr_scheduler, "base_lrs", []))
+        super()._load_optimizer_and_scheduler(checkpoint)
+        is_usual = checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR)
+        if not is_usual or wanted == self.lr_scheduler.base_lrs:
+            return
+        self.lr_scheduler.base_lrs = wanted
+        for group, rate, factor in zip(self.optimizer.param_groups, wanted, self.lr_scheduler.lr_lambdas, strict=True):
+            group["initial_lr"], group["lr"] = rate, rate * factor(self.lr_scheduler.last_epoch)
+
     def create_optimizer(self, model=None):
         """One learning rate for all, or one a layer."""
         if self.optimizer is not None or getattr(self.args, "layer_lr_decay", 1.0) == 1.0:
@@ -189,23 +296,31 @@ class SafeRun:
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._is_finite = torch.isfinite(loss) & self._is_finite
         if loss.device.type == "cpu":  # elsewhere asking would wait for the device, so it is asked before saving
-            self._check_loss()
+            self._check_loss(self.state.global_step + 1)
         return loss
 
     def _maybe_log_save_evaluate(self, *given, **options):
         if self.control.should_save or self.control.should_log or self.control.should_evaluate:
-            self._check_loss()
+            self._check_loss(self.state.global_step)
         return super()._maybe_log_save_evaluate(*given, **options)
 
-    def _check_loss(self) -> None:
+    def _check_loss(self, step: int) -> None:
         if not bool(self._is_finite):
-            last = newest(self.args.output_dir)
-            kept = f"the last good checkpoint is {last}" if last else "no checkpoint had been written"
-            raise RunStopped(
-                f"the loss is not a number at step {self.state.global_step + 1}; {kept}. Lower --learning_rate (now "
-                f"{self.args.learning_rate:g}) or --max_grad_norm (now {self.args.max_grad_norm:g}), then run the same "
-                "command with --resume"
-            )
+            self._stop(f"the loss is not a number at step {step}")
+
+    def _check_weights(self) -> None:
+        """A finite loss may have a gradient that is none; such weights must not become the last good checkpoint."""
+        weights = (getattr(each, "_local_tensor", each) for each in self.model.parameters())
+        if not all(bool(weight.isfinite().all()) for weight in weights):
+            self._stop(f"weights are not numbers any more after step {self.state.global_step}")
+
+    def _stop(self, reason: str) -> None:
+        last = newest(self.args.output_dir)
+        kept = f"the last good checkpoint is {last}" if last else "no checkpoint had been written"
+        raise RunStopped(
+            f"{reason}; {kept}. Lower --learning_rate (now {self.args.learning_rate:g}) or --max_grad_norm (now "
+            f"{self.args.max_grad_norm:g}), then run the same command with --resume"
+        )
 
     # Checkpoints
 
@@ -216,40 +331,62 @@ class SafeRun:
     def _save_checkpoint(self, model, trial) -> None:
         """Write a checkpoint aside, then put it in place: a run that is killed while saving loses nothing."""
         run = Path(self._get_output_dir(trial))
-        aside, name = run / ASIDE, f"checkpoint-{self.state.global_step}"
+        self._check_weights()
+        self.bookkeeping.loss = nested_gather(self._tr_loss, self.args.parallel_mode).mean().item()
+        self.bookkeeping.logged_at = self._globalstep_last_logged
         with full_disk_is_said(run):
             if self.args.should_save:
                 tidy(run)
+            self.accelerator.wait_for_everyone()  # or what another process has written by now is tidied away
             self._is_saving = True
             try:
                 super()._save_checkpoint(model, trial)
             finally:
                 self._is_saving = False
+            self._remember_best(run)
             self.accelerator.wait_for_everyone()
-            if self.state.best_global_step:
-                best = run / f"checkpoint-{self.state.best_global_step}"
-                is_this_one = self.state.best_global_step == self.state.global_step
-                self.state.best_model_checkpoint = str(best) if best.exists() or is_this_one else None
             if self.args.should_save:
-                self.state.save_to_json(str(aside / name / STATE))
-                put_in_place(aside / name, run / name)
-                tidy(run)
-                limit, best = self.args.save_total_limit, self.state.best_model_checkpoint
-                rotate_checkpoints(str(run), limit, best, use_mtime=False)
+                self._place_checkpoint(run, f"checkpoint-{self.state.global_step}")
         self.accelerator.wait_for_everyone()
 
+    def _remember_best(self, run: Path) -> None:
+        """Trainer looked for the best checkpoint where this one was written."""
+        best = run / f"checkpoint-{self.state.best_global_step}"
+        if best.is_dir() or self.state.best_global_step == self.state.global_step:
+            self.state.best_model_checkpoint = str(best)
+
+    def _place_checkpoint(self, run: Path, name: str) -> None:
+        self.state.save_to_json(str(run / ASIDE / name / STATE))
+        put_in_place(run / ASIDE / name, run / name)
+        drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
+
+    def _finalize_training(self, *given: Any) -> Any:
+        """Keep the last checkpoint: Trainer drops it where only one is kept, and then no longer run can go on."""
+        limit, self.args.save_total_limit = self.args.save_total_limit, None
+        try:
+            return super()._finalize_training(*given)
+        finally:
+            self.args.save_total_limit = limit
+
     def save_final(self) -> None:
-        """The model of the run's end, its tokenizer and the log, in the run's folder itself; whole or not at all."""
+        """The model of the run's end, its tokenizer and the log, in the run's folder itself."""
         run = Path(self.args.output_dir)
         with full_disk_is_said(run):
             self.save_model(str(run / ASIDE / "final"))
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                for file in sorted((run / ASIDE / "final").iterdir()):
-                    file.replace(run / file.name)
-                self.state.save_to_json(str(run / STATE))
+                self.state.save_to_json(str(run / ASIDE / "final" / STATE))
+                put_files_in_place(run / ASIDE / "final", run)
                 tidy(run)
         self.accelerator.wait_for_everyone()
+
+
+def innermost_sampler(loader: Any) -> Any:
+    """The sampler of rows below the samplers of batches."""
+    sampler = loader.batch_sampler
+    while hasattr(sampler, "batch_sampler"):
+        sampler = sampler.batch_sampler
+    return getattr(sampler, "sampler", None)
 
 
 class EduTrainer(SafeRun, Trainer):
@@ -270,16 +407,20 @@ class TruncatedBPTTTrainer(EduTrainer):
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
         self._carried = self._carried_in_evaluation = None
+        if self.args.n_gpu > 1:
+            raise ValueError(
+                f"one process cannot carry a state on {self.args.n_gpu} devices; start one for each with torchrun "
+                f"--nproc_per_node {self.args.n_gpu}, or show it one device with CUDA_VISIBLE_DEVICES=0"
+            )
 
     def _get_train_sampler(self, train_dataset=None):
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        rows = self.args.train_batch_size * self.args.world_size
-        if len(dataset) % rows:
-            raise ValueError(
-                f"{len(dataset)} rows are no streams of {rows} rows a batch; build them with "
-                f"contiguous_streams(..., batch_size={rows})"
-            )
+        check_streams(dataset, self.args.train_batch_size * self.args.world_size)
         return SequentialSampler(dataset)
+
+    def _get_eval_sampler(self, eval_dataset):
+        check_streams(eval_dataset, self.args.eval_batch_size * self.args.world_size)
+        return super()._get_eval_sampler(eval_dataset)
 
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
@@ -335,3 +476,17 @@ class TruncatedBPTTTrainer(EduTrainer):
 
     def _carried_file(self, folder: str) -> Path:
         return Path(folder) / f"carried_state_{self.args.process_index}.pt"
+
+
+def check_streams(dataset: Any, batch_size: int, checked: int = 500) -> None:
+    """Refuse rows that do not go on in the next batch: a state carried into them would be another text's."""
+    rows = [dataset[place] for place in range(min(len(dataset), batch_size + checked))]
+    goes_on = all(
+        before["shift_labels"][-1] == after["input_ids"][0]
+        for before, after in zip(rows, rows[batch_size:], strict=False)
+    )
+    if len(dataset) % batch_size or not goes_on:
+        raise ValueError(
+            f"{len(dataset)} rows are not {batch_size} streams, as many as the batches of all processes have rows; "
+            f"build them with contiguous_streams(..., batch_size={batch_size})"
+        )
