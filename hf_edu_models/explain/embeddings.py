@@ -61,7 +61,7 @@ def nearest(model: Any, tokenizer: Any, word: str, k: int = 10) -> Neighbours:
     """The `k` tokens whose vectors in the model's input table have the greatest cosine with the word's."""
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    table = input_table(model)
+    table = input_table(model, tokenizer)
     ids = ids_of_word(tokenizer, word)
     similarities = cosines(table[ids].mean(axis=0, keepdims=True), table)[0]
     # The word itself, special tokens and rows that no token has (tables are padded to round sizes) are no neighbours.
@@ -85,8 +85,8 @@ def in_contexts(
     """
     places = [(sentence, span) for sentence in sentences for span in find_word(word, sentence)]
     encoded = [encode_span(tokenizer, sentence, span) for sentence, span in places]
+    table = input_table(model, tokenizer)
     if layer == "static":
-        table = input_table(model)
         vectors = [mean_over_tokens(table[each.input_ids], each) for each in encoded]
         return Contexts(word, [sentence for sentence, _ in places], np.stack(vectors))
     found: list[Any] = [None] * len(encoded)
@@ -121,9 +121,15 @@ def mean_over_tokens(states: np.ndarray, encoded: Encoded) -> np.ndarray:
     return states[belongs].mean(axis=0)
 
 
-def input_table(model: Any) -> np.ndarray:
+def input_table(model: Any, tokenizer: Any) -> np.ndarray:
     """(vocabulary, size), the vectors that words are looked up in."""
-    return model.get_input_embeddings().weight.detach().double().cpu().numpy()
+    table = model.get_input_embeddings().weight.detach().double().cpu().numpy()
+    if len(tokenizer) > len(table):
+        raise ValueError(
+            f"the tokenizer has {len(tokenizer)} tokens and the model {len(table)} vectors; "
+            "take both from the same checkpoint"
+        )
+    return table
 
 
 def ids_of_word(tokenizer: Any, word: str) -> list[int]:

@@ -1,8 +1,8 @@
 """A linear probe over layers: how much of a token label each layer of a frozen model gives to a linear classifier.
 
 A probe that scores high may have learnt the task by itself. Hewitt & Liang 2019, arXiv:1909.03368, give it a second
-task to tell: a random label for every word type, which the model cannot know. What the probe does better on the real labels
-than on these is its *selectivity*.
+task to tell: a random label for every word type, which the model cannot know. What the probe does better on the real
+labels than on these is its *selectivity*.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ def test_the_diagonal_is_even_and_monotone(source, target):
     links = sorted(diagonal_links(source, target), key=lambda link: link[1])
     assert [j for _, j in links] == list(range(target))
     sources = [i for i, _ in links]
-    assert sources == sorted(sources) and 0 <= sources[0] and sources[-1] < source
+    assert sources == sorted(sources) and sources[0] >= 0 and sources[-1] < source
     assert abs(sources[0] - (source - 1 - sources[-1])) <= 1
     if source == target:
         assert sources == list(range(source))
