@@ -11,6 +11,7 @@ from rich.text import Text
 
 from .data.show import show_corpus
 from .explain.cli import app as explain
+from .explain.figure_cli import app as figure
 from .hub.cli import card, push
 
 app = typer.Typer(
@@ -57,10 +58,28 @@ def convert(
     console.print(Text(f"saved in {destination}"))
 
 
+@app.command()
+def doctor(
+    checkpoint_or_class: Annotated[str, typer.Argument(help="A folder, a Hub id, or package.module:Class.")],
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run a checkpoint's own code.")] = False,
+    settings: Annotated[list[str] | None, typer.Option("--set", help="name=value of a class's configuration.")] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="Leave out loading it in a new Python.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
+) -> None:
+    """Check any transformers model for the known traps and say how to mend each; exit code 1 if one is found.
+
+    A class is built small. A checkpoint is held once in float32, with at most one more copy in memory and one on disk.
+    """
+    from .hub.doctor import visit
+
+    raise typer.Exit(visit(checkpoint_or_class, trust_remote_code, settings or [], quick, as_json))
+
+
 app.command("data")(show_corpus)
 app.command()(card)
 app.command()(push)
 app.add_typer(explain, name="explain")
+app.add_typer(figure, name="figure")
 
 
 def main() -> None:
