@@ -30,12 +30,15 @@ NOT_SCORES = re.compile(
     r"runtime$|per_second$|^epoch$|_signature$|_interval$|generated_length|^precisions$|brevity_penalty|"
     r"(?:prediction|reference)_length|preparation_time|^(?:tokens|documents|examples|windows|rows)$"
 )
-KNOWN_LICENCES = set(
-    "apache-2.0 mit openrail bsd bsd-2-clause bsd-3-clause cc cc0-1.0 cc-by-2.0 cc-by-3.0 cc-by-4.0 cc-by-sa-3.0 "
-    "cc-by-sa-4.0 cc-by-nc-2.0 cc-by-nc-3.0 cc-by-nc-4.0 cc-by-nc-nd-4.0 cc-by-nc-sa-3.0 cc-by-nc-sa-4.0 cc-by-nd-4.0 "
-    "afl-3.0 artistic-2.0 bsl-1.0 epl-2.0 eupl-1.1 eupl-1.2 agpl-3.0 gfdl gpl gpl-2.0 gpl-3.0 lgpl lgpl-2.1 lgpl-3.0 "
-    "isc mpl-2.0 ms-pl odbl odc-by pddl unlicense wtfpl zlib unknown other".split()  # noqa: SIM905
-)
+# fmt: off
+KNOWN_LICENCES = {
+    "apache-2.0", "mit", "openrail", "bsd", "bsd-2-clause", "bsd-3-clause", "cc", "cc0-1.0", "cc-by-2.0", "cc-by-3.0",
+    "cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-2.0", "cc-by-nc-3.0", "cc-by-nc-4.0", "cc-by-nc-nd-4.0",
+    "cc-by-nc-sa-3.0", "cc-by-nc-sa-4.0", "cc-by-nd-4.0", "afl-3.0", "artistic-2.0", "bsl-1.0", "epl-2.0", "eupl-1.1",
+    "eupl-1.2", "agpl-3.0", "gfdl", "gpl", "gpl-2.0", "gpl-3.0", "lgpl", "lgpl-2.1", "lgpl-3.0", "isc", "mpl-2.0",
+    "ms-pl", "odbl", "odc-by", "pddl", "unlicense", "wtfpl", "zlib", "unknown", "other",
+}
+# fmt: on
 
 
 def metadata(checkpoint: Checkpoint, title: str) -> ModelCardData:

@@ -109,7 +109,7 @@ def count_parameters(folder: Path) -> int:
 
 
 def code_files(checkpoint: Checkpoint) -> list[Path]:
-    """The files that `trust_remote_code=True` reads: from `auto_map`, by imports, file to file; raises if one is missing."""
+    """What `trust_remote_code=True` reads: from `auto_map`, by imports, from file to file; raises if one is missing."""
     from transformers.dynamic_module_utils import get_relative_imports
 
     auto_map = checkpoint.config.get("auto_map") or {}

@@ -66,7 +66,10 @@ def _show(done) -> None:
 
     console = Console()
     if done.url is not None:
-        console.print(Text(f"{len(done.files)} files, {decimal(sum(done.files.values()))}, in one commit: {done.url}"))
+        size = decimal(sum(done.files.values()))
+        console.print(
+            Text(f"{done.repo_id} has {len(done.files)} files of this run, {size}: {done.url}"), soft_wrap=True
+        )
         return
     table = Table("file", "size", title=f"to {done.repo_id}, branch {done.revision}", title_justify="left")
     table.columns[1].justify = "right"

@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ..explain.figure_style import colour, marker, new_figure
-
 
 def points(history: list[dict[str, Any]], key: str) -> tuple[list[int], list[float]]:
     """Steps and finite values of one logged number; a step that was logged twice, after a resumed run, counts once."""
@@ -23,6 +21,8 @@ def has_curve(history: list[dict[str, Any]]) -> bool:
 
 def draw_loss(history: list[dict[str, Any]], main_score: str | None) -> Any:
     """A figure with training and validation loss, and beside it the main score where it was logged."""
+    from ..explain.figure_style import new_figure
+
     scored = f"eval_{main_score}" if main_score and main_score != "loss" else None
     both = scored is not None and bool(points(history, scored)[0])
     figure, axes = new_figure(9 if both else 5.5, 3.4, columns=2 if both else 1)
@@ -39,6 +39,8 @@ def draw_loss(history: list[dict[str, Any]], main_score: str | None) -> Any:
 
 
 def _line(axis: Any, history: list[dict[str, Any]], key: str, label: str, number: int) -> None:
+    from ..explain.figure_style import colour, marker
+
     steps, values = points(history, key)
     if steps:
         shown = marker(number) if len(steps) <= 30 else None

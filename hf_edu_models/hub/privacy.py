@@ -69,7 +69,7 @@ def clean_command(command: str) -> str:
         else:
             word = clean_word(word)
         cleaned.append(word)
-    return " ".join(word if word == HIDDEN else shlex.quote(word) for word in cleaned)
+    return " ".join(word if word.endswith(HIDDEN) else shlex.quote(word) for word in cleaned)
 
 
 def clean_word(word: str) -> str:

@@ -47,24 +47,37 @@ def _example(sample: dict[str, Any], key: str, otherwise: Any) -> str:
     return repr(value[:LONGEST_EXAMPLE] if isinstance(value, str) else value)
 
 
+def _positions(checkpoint: Checkpoint) -> int | None:
+    """How many tokens the model can read; None where any length will do."""
+    if checkpoint.config.get("position_embedding_type") == "sinusoidal":
+        return None
+    return checkpoint.config.get("max_position_embeddings")
+
+
+def _cut(checkpoint: Checkpoint, share: int = 1, what: str = "True") -> str:
+    """What to tell the tokenizer where a text may be longer than the model can read."""
+    positions = _positions(checkpoint)
+    return f", truncation={what}, max_length={positions // share}" if positions else ""
+
+
 def _new_tokens(checkpoint: Checkpoint, wanted: int) -> str:
     """How long to generate: what the checkpoint says, or a number that fits its positions."""
     if checkpoint.generation.get("max_length") or checkpoint.generation.get("max_new_tokens"):
         return ""
-    positions = checkpoint.config.get("max_position_embeddings")
+    positions = _positions(checkpoint)
     return f", max_new_tokens={min(wanted, positions // 2) if positions else wanted}"
 
 
 def _translate(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     length = _new_tokens(checkpoint, 64)
-    return f"""inputs = tokenizer([{_example(sample, "source", "5 March 2021")}], return_tensors="pt")
+    return f"""inputs = tokenizer([{_example(sample, "source", "5 March 2021")}]{_cut(checkpoint)}, return_tensors="pt")
 outputs = model.generate(**inputs, num_beams=4{length})
 print(tokenizer.batch_decode(outputs, skip_special_tokens=True))"""
 
 
 def _continue(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     length = _new_tokens(checkpoint, 40)
-    return f"""inputs = tokenizer({_example(sample, "prompt", "The")}, return_tensors="pt")
+    return f"""inputs = tokenizer({_example(sample, "prompt", "The")}{_cut(checkpoint, 2)}, return_tensors="pt")
 outputs = model.generate(**inputs, do_sample=True, top_p=0.9{length})
 print(tokenizer.decode(outputs[0], skip_special_tokens=True))"""
 
@@ -107,7 +120,7 @@ def _classify(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
         answer = "print(model.config.id2label[scores.argmax().item()])"
     return f"""import torch
 
-inputs = tokenizer({texts}, return_tensors="pt")
+inputs = tokenizer({texts}{_cut(checkpoint)}, return_tensors="pt")
 with torch.no_grad():
     scores = model(**inputs).logits[0]
 {answer}"""
@@ -118,21 +131,23 @@ def _tag(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     return f"""import torch
 
 words = {words}
-inputs = tokenizer(words, is_split_into_words=True, return_tensors="pt")
+inputs = tokenizer(words, is_split_into_words=True{_cut(checkpoint)}, return_tensors="pt")
 with torch.no_grad():
     best = model(**inputs).logits[0].argmax(-1).tolist()
 places = inputs.word_ids()  # of each piece; the first piece of a word has its tag
-print([(word, model.config.id2label[best[places.index(number)]]) for number, word in enumerate(words)])"""
+read = sorted(set(places) - {{None}})
+print([(words[place], model.config.id2label[best[places.index(place)]]) for place in read])"""
 
 
 def _answer(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     question = _example(sample, "question", "Where did Ada live?")
     context = _example(sample, "context", "Ada Lovelace lived in London and wrote about Babbage's machine.")
+    options = _cut(checkpoint, what='"only_second"') + ", return_offsets_mapping=True"
     return f"""import torch
 
 question = {question}
 context = {context}
-inputs = tokenizer(question, context, return_tensors="pt", return_offsets_mapping=True)
+inputs = tokenizer(question, context{options}, return_tensors="pt")
 offsets = inputs.pop("offset_mapping")[0].tolist()
 with torch.no_grad():
     outputs = model(**inputs)
@@ -151,7 +166,7 @@ def _choose(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
 
 context = {context}
 choices = {choices}
-inputs = tokenizer([context] * len(choices), choices, padding=True, return_tensors="pt")
+inputs = tokenizer([context] * len(choices), choices, padding=True{_cut(checkpoint)}, return_tensors="pt")
 with torch.no_grad():
     scores = model(**{{name: values[None] for name, values in inputs.items()}}).logits
 print(choices[scores.argmax().item()])"""
@@ -162,7 +177,7 @@ def _embed(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     target = ", decoder_input_ids=inputs.input_ids" if checkpoint.config.get("is_encoder_decoder") else ""
     return f"""import torch
 
-inputs = tokenizer({text}, return_tensors="pt")
+inputs = tokenizer({text}{_cut(checkpoint)}, return_tensors="pt")
 with torch.no_grad():
     print(model(**inputs{target}).last_hidden_state.shape)"""
 

@@ -1,0 +1,379 @@
+"""A small Hub on loopback: what huggingface_hub and transformers ask of the real one to push a model and to load it.
+
+It keeps repositories in memory, knows tokens and owners, counts what it is sent, and can cut the line in an upload.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import threading
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+
+import yaml
+
+LARGE = (".safetensors", ".png")  # what this Hub keeps as large files
+REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"
+
+
+@dataclass
+class Commit:
+    sha: str
+    message: str
+    files: dict[str, bytes]
+
+
+@dataclass
+class Repository:
+    private: bool = False
+    branches: dict[str, list[Commit]] = field(default_factory=lambda: {"main": [Commit("0" * 40, "start", {})]})
+
+    def commit_of(self, revision: str) -> Commit | None:
+        if revision in self.branches:
+            return self.branches[revision][-1]
+        every = [commit for branch in self.branches.values() for commit in branch]
+        return next((commit for commit in every if commit.sha == revision), None)
+
+
+class LoopbackHub:
+    """`with LoopbackHub({"token": "user"}) as hub:` serves at `hub.url`.
+
+    Args:
+        tokens: Whose token is whose.
+    """
+
+    def __init__(self, tokens: dict[str, str]):
+        self.tokens = tokens
+        self.repositories: dict[str, Repository] = {}
+        self.blobs: dict[str, bytes] = {}
+        self.received: Counter[str] = Counter()  # whole large files, by SHA-256
+        self.requests: list[tuple[str, str]] = []
+        self.cut_blob: str | None = None  # the large file in the middle of which the line is cut
+        self.cuts_left = 0
+        self.was_cut = threading.Event()
+        self.another_arrived = threading.Event()
+        self.lock = threading.Lock()
+
+    def __enter__(self) -> LoopbackHub:
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Handler,), {"hub": self}))
+        self.server.daemon_threads = True
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return self
+
+    def __exit__(self, *problem) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_port}"
+
+    def cut_in(self, content: bytes, times: int) -> None:
+        """Cut the line in the middle of a file, so often; another file arrives before."""
+        self.cut_blob, self.cuts_left = sha256(content), times
+
+    def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
+        return self.repositories[repo_id].commit_of(revision).files
+
+
+class Refusal(Exception):
+    def __init__(self, status: int, message: str, code: str | None = None):
+        self.status, self.message, self.code = status, message, code
+
+
+class Handler(BaseHTTPRequestHandler):
+    hub: LoopbackHub
+    protocol_version = "HTTP/1.1"
+
+    def log_message(self, *arguments) -> None:
+        """Say nothing."""
+
+    def route(self) -> None:
+        path = unquote(urlsplit(self.path).path)
+        self.query = parse_qs(urlsplit(self.path).query)
+        self.hub.requests.append((self.command, path))
+        for method, pattern, answer in ROUTES:
+            found = re.fullmatch(pattern, path)
+            if method == self.command and found:
+                try:
+                    answer(self, **found.groupdict())
+                except Refusal as refusal:
+                    self.refuse(refusal)
+                return
+        self.read_body()
+        self.refuse(Refusal(404, f"no such page: {self.command} {path}"))
+
+    do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = route
+
+    # What is common to all answers.
+
+    def send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
+        self.send_response(status)
+        for name, value in {"Content-Length": str(len(body)), **(headers or {})}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        if self.command != "HEAD":
+            self.wfile.write(body)
+
+    def send_json(self, content, status: int = 200, headers: dict[str, str] | None = None) -> None:
+        self.send(status, json.dumps(content).encode(), {"Content-Type": "application/json", **(headers or {})})
+
+    def refuse(self, refusal: Refusal) -> None:
+        headers = {"X-Error-Message": refusal.message} | ({"X-Error-Code": refusal.code} if refusal.code else {})
+        self.send_json({"error": refusal.message}, refusal.status, headers)
+
+    def pieces(self):
+        """The body as it comes in, with a length or in chunks."""
+        if "chunked" in (self.headers.get("Transfer-Encoding") or ""):
+            while size := int(self.rfile.readline(), 16):
+                yield self.rfile.read(size)
+                self.rfile.readline()
+            self.rfile.readline()
+            return
+        left = int(self.headers.get("Content-Length") or 0)
+        while left:
+            piece = self.rfile.read(min(left, 4096))
+            if not piece:
+                raise ConnectionError("the other side went away")
+            left -= len(piece)
+            yield piece
+
+    def read_body(self) -> bytes:
+        return b"".join(self.pieces())
+
+    def user(self) -> str:
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if token not in self.hub.tokens:
+            raise Refusal(401, "Invalid username or password.")
+        return self.hub.tokens[token]
+
+    def repository(self, repo: str, write: bool = False) -> Repository:
+        found = self.hub.repositories.get(repo)
+        owner = repo.partition("/")[0]
+        if found is None:
+            raise Refusal(404, "Repository not found", "RepoNotFound")
+        if write and self.user() != owner:
+            raise Refusal(403, "Forbidden: you are not allowed to write to this repository")
+        token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
+        if found.private and self.hub.tokens.get(token) != owner:
+            raise Refusal(404, "Repository not found", "RepoNotFound")
+        return found
+
+    def commit(self, repo: str, revision: str) -> Commit:
+        found = self.repository(repo).commit_of(revision)
+        if found is None:
+            raise Refusal(404, "Revision not found", "RevisionNotFound")
+        return found
+
+    # One function a page.
+
+    def whoami(self) -> None:
+        self.send_json({"type": "user", "name": self.user(), "orgs": [], "auth": {"type": "access_token"}})
+
+    def create(self) -> None:
+        wanted = json.loads(self.read_body())
+        user = self.user()
+        owner = wanted.get("organization") or user
+        repo = f"{owner}/{wanted['name']}"
+        if owner != user:
+            raise Refusal(403, f"You don't have the rights to create a model under the namespace {owner}")
+        if repo in self.hub.repositories:
+            self.send_json({"error": "You already created this model repo", "url": f"{self.hub.url}/{repo}"}, 409)
+            return
+        is_private = wanted.get("private") is True or wanted.get("visibility") == "private"
+        self.hub.repositories[repo] = Repository(private=is_private)
+        self.send_json({"url": f"{self.hub.url}/{repo}", "name": repo, "id": "1"})
+
+    def validate(self) -> None:
+        errors = card_errors(json.loads(self.read_body())["content"])
+        messages = [{"message": message} for message in errors]
+        self.send_json({"errors": messages, "warnings": []}, 400 if errors else 200)
+
+    def branch(self, repo: str, revision: str) -> None:
+        self.read_body()
+        repository = self.repository(repo, write=True)
+        if revision in repository.branches:
+            raise Refusal(409, "Reference already exists")
+        repository.branches[revision] = list(repository.branches["main"])
+        self.send_json({})
+
+    def preupload(self, repo: str, revision: str) -> None:
+        wanted = json.loads(self.read_body())["files"]
+        self.repository(repo, write=True)
+        there = self.commit(repo, revision).files
+        answers = []
+        for each in wanted:
+            path = each["path"]
+            mode = "lfs" if path.endswith(LARGE) else "regular"
+            oid = identity(path, there[path]) if path in there else None
+            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        self.send_json({"files": answers})
+
+    def batch(self, repo: str) -> None:
+        wanted = json.loads(self.read_body())["objects"]
+        self.repository(repo, write=True)
+        objects = []
+        for each in wanted:
+            actions = {
+                "upload": {"href": f"{self.hub.url}/lfs/{each['oid']}"},
+                "verify": {"href": f"{self.hub.url}/lfs/{each['oid']}/verify"},
+            }
+            objects.append(each | ({} if each["oid"] in self.hub.blobs else {"actions": actions}))
+        self.send_json({"transfer": "basic", "objects": objects})
+
+    def upload(self, oid: str) -> None:
+        if oid == self.hub.cut_blob and self.hub.cuts_left:
+            return self.cut_the_line()
+        content = self.read_body()
+        if sha256(content) != oid:
+            raise Refusal(400, "the content is not what was announced")
+        with self.hub.lock:
+            self.hub.blobs[oid] = content
+            self.hub.received[oid] += 1
+        self.hub.another_arrived.set()
+        self.send(200, b"")
+
+    def cut_the_line(self) -> None:
+        """Take the first piece, then hang up: after another file has come in whole."""
+        self.hub.another_arrived.wait(timeout=20)
+        next(self.pieces())
+        self.hub.cuts_left -= 1
+        self.hub.was_cut.set()
+        self.close_connection = True
+        self.connection.close()
+
+    def verify(self, oid: str) -> None:
+        size = json.loads(self.read_body())["size"]
+        if len(self.hub.blobs.get(oid, b"")) != size:
+            raise Refusal(422, "the size is not what was announced")
+        self.send_json({})
+
+    def make_commit(self, repo: str, revision: str) -> None:
+        lines = [json.loads(line) for line in self.read_body().splitlines()]
+        repository = self.repository(repo, write=True)
+        before = self.commit(repo, revision)
+        files, message = dict(before.files), ""
+        for line in lines:
+            value = line["value"]
+            if line["key"] == "header":
+                message = value["summary"]
+            elif line["key"] == "file":
+                files[value["path"]] = base64.b64decode(value["content"])
+            elif line["key"] == "lfsFile":
+                files[value["path"]] = self.hub.blobs[value["oid"]]
+            elif line["key"] == "deletedFile":
+                del files[value["path"]]
+            else:
+                raise Refusal(400, f"this Hub knows no {line['key']}")
+        sha = hashlib.sha1(f"{before.sha}{sorted(files)}{message}".encode()).hexdigest()
+        repository.branches[revision].append(Commit(sha, message, files))
+        url = f"{self.hub.url}/{repo}/commit/{sha}"
+        self.send_json({"success": True, "commitUrl": url, "commitOid": sha, "hookOutput": ""})
+
+    def info(self, repo: str, revision: str = "main") -> None:
+        commit = self.commit(repo, revision)
+        siblings = [{"rfilename": path} for path in sorted(commit.files)]
+        facts = {"_id": "1", "id": repo, "sha": commit.sha, "siblings": siblings, "tags": []}
+        self.send_json(facts | {"private": self.hub.repositories[repo].private})
+
+    def tree(self, repo: str, revision: str, folder: str | None = None) -> None:
+        files = self.commit(repo, revision).files
+        under = f"{folder}/" if folder else ""
+        inside = {path: content for path, content in files.items() if path.startswith(under)}
+        if folder and not inside:
+            raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
+        self.send_json([entry(path, content) for path, content in sorted(inside.items())])
+
+    def resolve(self, repo: str, revision: str, path: str) -> None:
+        commit = self.commit(repo, revision)
+        if path not in commit.files:
+            raise Refusal(404, f"{path} does not exist", "EntryNotFound")
+        content = commit.files[path]
+        headers = {"ETag": f'"{identity(path, content)}"', "X-Repo-Commit": commit.sha}
+        if path.endswith(LARGE):
+            headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(len(content))}
+        self.send(200, content, headers)
+
+
+ROUTES = (
+    ("GET", r"/api/whoami-v2", Handler.whoami),
+    ("POST", r"/api/repos/create", Handler.create),
+    ("POST", r"/api/validate-yaml", Handler.validate),
+    ("POST", rf"/api/models/{REPO}/branch/(?P<revision>.+)", Handler.branch),
+    ("POST", rf"/api/models/{REPO}/preupload/(?P<revision>.+)", Handler.preupload),
+    ("POST", rf"/api/models/{REPO}/commit/(?P<revision>.+)", Handler.make_commit),
+    ("POST", rf"/{REPO}\.git/info/lfs/objects/batch", Handler.batch),
+    ("PUT", r"/lfs/(?P<oid>\w+)", Handler.upload),
+    ("POST", r"/lfs/(?P<oid>\w+)/verify", Handler.verify),
+    ("GET", rf"/api/models/{REPO}", Handler.info),
+    ("GET", rf"/api/models/{REPO}/revision/(?P<revision>[^/]+)", Handler.info),
+    ("GET", rf"/api/models/{REPO}/tree/(?P<revision>[^/]+)(?:/(?P<folder>.+))?", Handler.tree),
+    ("GET", rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
+    ("HEAD", rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
+)
+
+
+def card_errors(content: str) -> list[str]:
+    """What the Hub is known to refuse in a card's metadata."""
+    front = re.match(r"\s*---\n(.*?)\n---\s*(\n|$)", content, flags=re.DOTALL)
+    if front is None:
+        return []
+    try:
+        data = yaml.safe_load(front.group(1)) or {}
+    except yaml.YAMLError as problem:
+        return [f"the metadata is not YAML: {problem}"]
+    errors = []
+    for field_name, pattern in (("license", r"[a-z0-9.-]+"), ("pipeline_tag", r"[a-z0-9-]+")):
+        if field_name in data and not re.fullmatch(pattern, str(data[field_name])):
+            errors.append(f'"{field_name}" is not valid')
+    if data.get("license") == "other" and "license_name" not in data:
+        errors.append('"license_name" is required where "license" is other')
+    languages = data.get("language", [])
+    for language in [languages] if isinstance(languages, str) else languages:
+        if not re.fullmatch(r"[a-z]{2,3}|code|multilingual", language):
+            errors.append('"language" must be ISO 639 codes')
+    for field_name in ("datasets", "base_model"):
+        values = data.get(field_name, [])
+        for value in [values] if isinstance(values, str) else values:
+            if not re.fullmatch(r"(?:[\w-][\w.-]*/)?[\w.-]+", value):
+                errors.append(f'"{field_name}" must be names on the Hub')
+    return errors + model_index_errors(data.get("model-index", []))
+
+
+def model_index_errors(index: list) -> list[str]:
+    errors = []
+    for model in index:
+        if not model.get("name"):
+            errors.append('"model-index[0].name" is required')
+        for result in model.get("results", []):
+            if not result.get("task", {}).get("type"):
+                errors.append('"task.type" is required')
+            dataset = result.get("dataset", {})
+            if not dataset.get("name") or not re.fullmatch(r"(?:[\w-]+/)?[\w.-]+", dataset.get("type", "")):
+                errors.append('"dataset.name" and "dataset.type" are required')
+            for metric in result.get("metrics", []):
+                if not metric.get("type") or not isinstance(metric.get("value"), int | float | str):
+                    errors.append('"metric.type" and "metric.value" are required')
+    return errors
+
+
+def entry(path: str, content: bytes) -> dict:
+    large = {"lfs": {"oid": sha256(content), "size": len(content), "pointerSize": 100}} if path.endswith(LARGE) else {}
+    return {"type": "file", "path": path, "size": len(content), "oid": git_hash(content)} | large
+
+
+def identity(path: str, content: bytes) -> str:
+    return sha256(content) if path.endswith(LARGE) else git_hash(content)
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def git_hash(content: bytes) -> str:
+    return hashlib.sha1(f"blob {len(content)}\0".encode() + content).hexdigest()

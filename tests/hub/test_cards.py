@@ -1,0 +1,333 @@
+"""Cards say what the run's folder says, nothing that is private, and code that runs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import transformers
+from conftest import RESULTS, SIGNATURE
+from huggingface_hub import ModelCard
+from loopback_hub import card_errors
+from markdown_it import MarkdownIt
+from typer.testing import CliRunner
+
+import hf_edu_models
+from hf_edu_models import LADDER
+from hf_edu_models.cli import app
+from hf_edu_models.data import train_tokenizer
+from hf_edu_models.hub import make_card, write_card
+from hf_edu_models.hub.cards import keep, template_of
+from hf_edu_models.hub.loss_picture import points
+from hf_edu_models.hub.privacy import clean_command, without_secrets
+from hf_edu_models.hub.snippets import PLACEHOLDER
+from hf_edu_models.training.run_folder import write_results
+
+HEADS = [(rung, auto) for rung in LADDER for auto in rung.config.heads]
+ATTENTION = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+SIZES = {
+    "feedforward": {"embedding_size": 10, "hidden_size": 12},
+    "recurrent": {"hidden_size": 12, "num_hidden_layers": 2},
+    "seq2seq": {"hidden_size": 12, "num_hidden_layers": 2},
+    "bahdanau": {"hidden_size": 12, "embedding_size": 10, "maxout_size": 8},
+    "transformer": ATTENTION,
+    "gpt": ATTENTION | {"max_position_embeddings": 60},
+    "bert": ATTENTION | {"max_position_embeddings": 60},
+}
+TEXTS = ["The sun went down and it was dark soon.", "Where did Ada live? Ada Lovelace lived in London."]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A folder with model and tokenizer for every head of the ladder."""
+    folders, place = {}, tmp_path_factory.mktemp("heads")
+    for rung, auto in HEADS:
+        tokenizer = train_tokenizer(TEXTS, kind="char", rung=rung.stem, cache_dir=place / "cache")
+        ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
+        if rung.config().is_encoder_decoder:
+            ids["decoder_start_token_id"] = tokenizer.bos_token_id
+        torch.manual_seed(0)
+        model = rung.heads[auto](rung.config(vocab_size=len(tokenizer), **SIZES[rung.stem], **ids))
+        folders[rung.stem, auto] = folder = place / f"{rung.stem}-{auto}"
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return folders
+
+
+def code_of(card: ModelCard) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", card.text, flags=re.DOTALL)
+
+
+def test_both_ways_to_load_and_the_use_run_for_every_head(checkpoints, tmp_path, capsys):
+    """With the package here, without it in a process that cannot import it: there, one rung for each kind of use."""
+    strangers = {}
+    for (stem, auto), folder in checkpoints.items():
+        with_package, without, use = (code.replace(PLACEHOLDER, str(folder)) for code in code_of(make_card(folder)))
+        assert "import hf_edu_models" in with_package and "trust_remote_code=True" in without
+        names = {}
+        exec(with_package + use, names)
+        assert type(names["model"]).__name__ == next(r for r in LADDER if r.stem == stem).config.heads[auto]
+        assert capsys.readouterr().out.strip(), f"{stem} {auto} says nothing"
+        strangers[auto] = without + use
+    run_as_stranger(list(strangers.values()), tmp_path)
+
+
+def run_as_stranger(programs, folder):
+    block = "class NoPackage:\n    def find_spec(self, name, path=None, target=None):\n"
+    block += "        if name.partition('.')[0] == 'hf_edu_models':\n            raise ImportError('not here')\n"
+    main = f"import json, sys\n{block}sys.meta_path.insert(0, NoPackage())\n"
+    main += "for program in json.load(open('programs.json')):\n    exec(program, {})\n"
+    (folder / "programs.json").write_text(json.dumps(programs))
+    environment = {"HF_HOME": str(folder / "home"), "HF_HUB_OFFLINE": "1", "PATH": "", "OMP_NUM_THREADS": "1"}
+    command = [sys.executable, "-c", main]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stdout.splitlines()) >= len(programs)
+
+
+@pytest.mark.parametrize(
+    ("settings", "number", "said"),
+    [
+        ({"problem_type": "regression"}, 1, r"-?\d+\.\d+"),
+        ({"problem_type": "multi_label_classification"}, 3, r"\[.*\]"),
+        ({"problem_type": "single_label_classification"}, 3, r"LABEL_\d"),
+    ],
+)
+def test_a_classifier_answers_in_its_kind(settings, number, said, checkpoints, tmp_path, capsys):
+    source = checkpoints["bert", "AutoModelForSequenceClassification"]
+    config = transformers.AutoConfig.from_pretrained(source, num_labels=number, **settings)
+    hf_edu_models.EduBertForSequenceClassification(config).save_pretrained(tmp_path)
+    transformers.AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path)
+    load, _, use = (code.replace(PLACEHOLDER, str(tmp_path)) for code in code_of(make_card(tmp_path)))
+    exec(load + use, {})
+    assert re.fullmatch(said, capsys.readouterr().out.strip())
+
+
+def test_every_card_is_taken_by_the_hub_and_renders(checkpoints):
+    for (stem, auto), folder in checkpoints.items():
+        card = make_card(folder)
+        assert card_errors(str(card)) == [], stem
+        prose = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
+        assert not re.search(r"\{\{|\{%|\bNone\b(?! was|:)", prose), f"{stem} {auto}"
+        html = MarkdownIt("commonmark").enable("table").render(card.text)
+        headings = re.findall(r"<h2>(.*?)</h2>", html)
+        assert headings == ["The model", "Load it", "Use it", "Scores", "Limits", "Licence", "Citation"], headings
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=[rung.stem for rung in LADDER])
+def test_a_card_cites_what_the_model_file_cites(rung):
+    """And nothing else; the braces of its BibTeX are balanced."""
+    header = Path(sys.modules[rung.heads[next(iter(rung.heads))].__module__].__file__).read_text().split('"""')[1]
+    template = template_of(rung)
+    number = r"arXiv:(\d{4}\.\d{4,5})"
+    assert set(re.findall(number, template)) == set(re.findall(number, header))
+    (bibtex,) = re.findall(r"```bibtex\n(.*?)```", template, flags=re.DOTALL)
+    assert bibtex.count("{") == bibtex.count("}") and bibtex.count("@") >= 1
+    for year in re.findall(r"\d{4}", rung.paper):
+        assert re.search(rf"year\s*= \{{{year}\}}", bibtex), year
+
+
+def test_the_card_of_a_run_holds_its_scores(run):
+    card = ModelCard.load(write_card(run))
+    data = card.data
+    assert (data.library_name, data.pipeline_tag, data.license) == ("transformers", "translation", "apache-2.0")
+    assert {"hf_edu_models", "edu_bahdanau", "bahdanau", "translation"} <= set(data.tags)
+    assert data.model_name == run.name
+    results = {result.metric_type: result for result in data.eval_results}
+    scores = RESULTS["scores"]["test"]
+    assert results["bleu"].metric_value == scores["bleu"]
+    assert results["bleu"].metric_args == {"signature": SIGNATURE, "interval": scores["bleu_interval"]}
+    assert results["exact_match"].metric_value == scores["exact_match"]
+    assert {(each.dataset_type, each.dataset_split) for each in data.eval_results} == {("dates", "test")}
+    assert set(results) == {"bleu", "exact_match"}, "how long an evaluation took is no score"
+    assert data.datasets is None and data.base_model is None, "dates is no data set on the Hub"
+
+
+def test_ours_stands_beside_the_published(run):
+    text = make_card(run).text
+    ours, theirs = re.findall(r"^\| (\*\*this model\*\*|RNNsearch) \| (\S+) \|", text, flags=re.MULTILINE)
+    assert ours == ("**this model**", "**34.22**") and theirs == ("RNNsearch", "28.3")
+    for fact in (
+        "34.22 (33.1 to 35.2)",
+        SIGNATURE,
+        "12.3 million",
+        "14 minutes",
+        "--preset dates --seed 1",
+        "lowercased",
+    ):
+        assert fact in text, fact
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            {"data": {"name": "bentrevett/multi30k", "source": "de", "target": "en"}},
+            {"datasets": ["bentrevett/multi30k"], "language": ["de", "en"]},
+        ),
+        ({"data": {"name": "train.tsv", "source": "src", "target": "tgt"}}, {"datasets": None, "language": None}),
+        ({"init_from": "google-bert/bert-base-uncased"}, {"base_model": "google-bert/bert-base-uncased"}),
+        ({"init_from": "bert-small"}, {"base_model": None}),
+        ({"init_from": "/home/jones/runs/bert"}, {"base_model": None}),
+        ({"licence": "CC-BY-4.0"}, {"license": "cc-by-4.0"}),
+        ({"licence": "My Own Licence 2"}, {"license": "other", "license_name": "my-own-licence-2"}),
+        ({"licence": None}, {"license": None}),
+        ({"scores": {"test": {"bleu": float("nan")}}}, {"eval_results": None}),
+        ({"scores": {}}, {"eval_results": None}),
+    ],
+)
+def test_what_is_known_goes_into_the_metadata(change, expected, run):
+    write_results(run, RESULTS | change)
+    card = make_card(run)
+    assert {name: getattr(card.data, name, None) for name in expected} == expected
+    assert card_errors(str(card)) == []
+
+
+SECRET = "hf_" + "aB3" * 11
+
+
+def test_nothing_private_is_on_a_card(run):
+    home = "/home/jones/private"
+    write_results(
+        run,
+        RESULTS
+        | {
+            "command": f"python recipes/04_bahdanau.py --dataset {home}/letters.tsv --output_dir={home}/runs/x "
+            f"--hub_token {SECRET} --init-from ~/secret/bert --preset dates",
+            "data": {"name": f"{home}/letters.tsv", "sizes": {"train": 3}},
+            "init_from": "../jones/runs/bert",
+            "settings": {
+                "hub_token": "plain",
+                "output_dir": "runs/x",
+                "dataset": f"{home}/letters.tsv",
+                "deep": {"api_key": "plain", "path": "C:\\Users\\jones\\x.txt", "lines": [f"{home}/a.txt"]},
+                "note": f"use {SECRET} from {home}/notes.txt",
+            },
+            "published": [{"system": "x", "score": 1.0, "metric": "bleu", "source": f"{home}/a.pdf", "note": ""}],
+            "license_of_data": f"see {home}/LICENCE",
+        },
+    )
+    text = str(make_card(run))
+    for private in ("jones", "/home", "private", SECRET, "plain", str(run.parent), "Users", "secret"):
+        assert private not in text, private
+    for kept in ("letters.tsv", "--preset dates", "a.pdf", "recipes/04_bahdanau.py"):
+        assert kept in text, kept
+
+
+def test_links_and_hub_ids_stay_as_they_are():
+    for text in ("https://huggingface.co/datasets/a/b", "see a/b and c.py", "arXiv:1409.0473", "1/2 and 3/4"):
+        assert without_secrets(text) == text
+    command = "accelerate launch recipes/04_bahdanau.py --dataset bentrevett/multi30k --note 'a b'"
+    assert clean_command(command) == command
+    assert clean_command("python x.py --token=abc --password abc --seed 1") == (
+        "python x.py --token=(hidden) --password (hidden) --seed 1"
+    )
+
+
+def test_samples_cannot_break_the_card(run):
+    nasty = [
+        "a | b",
+        "line\nbreak",
+        "<script>alert(1)</script>",
+        "`code` *b* [l](http://x)",
+        "# head",
+        "---",
+        "x" * 9999,
+    ]
+    write_results(run, RESULTS | {"samples": [{"source": text, "prediction": text} for text in nasty]})
+    card = make_card(run)
+    html = MarkdownIt("commonmark").enable("table").render(card.text)
+    table = html.partition("What it says")[2].partition("</table>")[0]
+    assert table.count("<tr>") == len(nasty) + 1 and table.count("<td>") == 2 * len(nasty)
+    assert "<script>" not in html and "<code>" not in table and "<a " not in table
+    assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
+    assert len(card.text) < 20_000
+    # And the code on the card, whose example is the first sample, is one text still.
+    compile(code_of(card)[-1], "card", "exec")
+
+
+def test_a_folder_without_a_run_gets_an_honest_card(run):
+    for name in ("results.json", "settings.yaml", "trainer_state.json"):
+        (run / name).unlink()
+    card = make_card(run)
+    assert card.data.eval_results is None and "model-index" not in str(card)
+    assert "not recorded" in card.text and "no record of an evaluation" in card.text
+    assert "## Training" not in card.text and "loss.png" not in card.text
+    counted = sum(weight.numel() for weight in transformers.AutoModel.from_pretrained(run).parameters())
+    whole = sum(weight.numel() for weight in transformers.AutoModelForSeq2SeqLM.from_pretrained(run).parameters())
+    assert counted < whole and f"{whole:,} parameters" in card.text
+
+
+def test_pictures_are_made_and_shown(run):
+    text = write_card(run).read_text()
+    assert (run / "pictures/loss.png").read_bytes().startswith(b"\x89PNG")
+    assert "(pictures/loss.png)" in text and "attention.png" not in text
+    (run / "pictures/attention.png").write_bytes(b"x")
+    assert "(pictures/attention.png)" in make_card(run).text
+
+
+def test_points_of_a_curve():
+    """Resumed steps count once, and what is not finite is no point."""
+    history = [{"loss": 3.0, "step": 1}, {"loss": 2.0, "step": 2}, {"eval_loss": 9.0, "step": 2}]
+    history += [{"loss": 1.5, "step": 2}, {"loss": float("nan"), "step": 3}, {"train_loss": 7.0, "step": 3}]
+    assert points(history, "loss") == ([1, 2], [3.0, 1.5])
+    assert points(history, "eval_loss") == ([2], [9.0])
+
+
+def test_what_somebody_wrote_is_not_overwritten(run):
+    card = run / "README.md"
+    card.write_text("my own words")
+    with pytest.raises(ValueError, match="--force"):
+        write_card(run)
+    assert card.read_text() == "my own words" and not (run / "pictures").exists()
+    write_card(run, force=True)
+    first = card.read_text()
+    write_results(run, RESULTS | {"seed": 77})
+    write_card(run)  # ours, and nobody touched it: made anew
+    assert card.read_text() != first and "seed 77" in card.read_text()
+    card.write_text(card.read_text().replace("## Limits", "## My limits"))
+    with pytest.raises(ValueError, match="changed"):
+        write_card(run)
+    assert "## My limits" in card.read_text()
+
+
+def test_a_failed_write_leaves_the_old_card(run, monkeypatch):
+    file = write_card(run)
+    before, names = file.read_bytes(), sorted(os.listdir(run))
+
+    def full(*paths):
+        raise OSError("no space left on device")
+
+    monkeypatch.setattr(os, "replace", full)
+    with pytest.raises(OSError, match="no space"):
+        keep(run, {"README.md": b"half"})
+    assert file.read_bytes() == before and sorted(os.listdir(run)) == names
+
+
+def test_the_verb_writes_where_it_is_told(run, tmp_path):
+    out = tmp_path / "cards/card.md"
+    done = CliRunner().invoke(app, ["card", str(run), "--out", str(out), "--licence", "mit"])
+    assert done.exit_code == 0, done.output
+    assert ModelCard.load(out).data.license == "mit" and not (run / "README.md").exists()
+
+
+@pytest.mark.parametrize("problem", ["no folder", "no config", "no rung", "bad json", "no head"])
+def test_what_is_no_model_is_refused_in_one_sentence(problem, run):
+    config = json.loads((run / "config.json").read_text())
+    if problem == "no folder":
+        run = run / "nowhere"
+    elif problem == "no config":
+        (run / "config.json").unlink()
+    elif problem == "bad json":
+        (run / "config.json").write_text("{")
+    elif problem == "no rung":
+        (run / "config.json").write_text(json.dumps(config | {"model_type": "bert"}))
+    else:
+        (run / "config.json").write_text(json.dumps(config | {"architectures": ["BertModel"]}))
+    done = CliRunner().invoke(app, ["card", str(run)])
+    assert isinstance(done.exception, ValueError | FileNotFoundError)
+    assert str(run) in str(done.exception) and "\n" not in str(done.exception)
