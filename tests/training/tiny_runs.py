@@ -1,0 +1,228 @@
+"""Small runs, each of a kind that could go wrong after a resumption, and what kills them.
+
+They run in processes of their own: a server imports the libraries once and forks a process for each run.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+from pathlib import Path
+
+import torch
+from datasets import Dataset
+from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, TrainerCallback, default_data_collator
+
+import hf_edu_models
+from hf_edu_models.data import DataCollatorForPreTraining
+from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, TruncatedBPTTTrainer
+from hf_edu_models.training.arguments import RecipeArguments, RunArguments
+from hf_edu_models.training.run import start_run
+
+WORDS = 23
+STREAMS, WINDOW, WINDOWS = 4, 6, 5  # all sizes differ
+SIZES = {"vocab_size": WORDS, "dropout": 0.2}
+RECURRENT = SIZES | {"embedding_size": 10, "hidden_size": 12, "initializer_range": 0.3}
+ATTENTION = SIZES | {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+
+forks = multiprocessing.get_context("forkserver")
+forks.set_forkserver_preload(["hf_edu_models.training.run", "hf_edu_models.training.trainers", "datasets"])
+
+
+def tokenizer():
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
+    names = [*special.values(), *(f"w{number}" for number in range(len(special), WORDS))]
+    whole = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="w4"))
+    whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    return PreTrainedTokenizerFast(tokenizer_object=whole, **special)
+
+
+def pairs(count: int, seed: int = 0) -> Dataset:
+    """Sources and targets of uneven lengths: without weights by token, losses of several batches would not add up."""
+    draw = torch.Generator().manual_seed(seed)
+
+    def words() -> list[int]:
+        length = int(torch.randint(2, 9, (1,), generator=draw))
+        return torch.randint(4, WORDS, (length,), generator=draw).tolist()
+
+    sources, targets = [words() for _ in range(count)], [[*words(), 2] for _ in range(count)]
+    masks = [[1] * len(source) for source in sources]
+    return Dataset.from_dict({"input_ids": sources, "attention_mask": masks, "labels": targets})
+
+
+def sentences(count: int) -> Dataset:
+    rows = pairs(count)
+    return rows.remove_columns("labels").add_column("token_type_ids", [[0] * len(ids) for ids in rows["input_ids"]])
+
+
+def streams(count: int = STREAMS, windows: int = WINDOWS, seed: int = 0) -> Dataset:
+    """What `contiguous_streams` makes, of random words."""
+    draw = torch.Generator().manual_seed(seed)
+    words = torch.randint(4, WORDS, (count, windows * WINDOW + 1), generator=draw)
+    rows = {"input_ids": words[:, :-1], "labels": words[:, :-1], "shift_labels": words[:, 1:]}
+    cut = {name: ids.reshape(count, windows, WINDOW).transpose(0, 1).reshape(-1, WINDOW) for name, ids in rows.items()}
+    return Dataset.from_dict({name: ids.tolist() for name, ids in cut.items()})
+
+
+def translator(kind: str = "transformer"):
+    if kind == "bahdanau":
+        config = hf_edu_models.EduBahdanauConfig(**RECURRENT, maxout_size=9)
+        return hf_edu_models.EduBahdanauForConditionalGeneration(config)
+    return hf_edu_models.EduTransformerForConditionalGeneration(hf_edu_models.EduTransformerConfig(**ATTENTION))
+
+
+def language_model(**changes):
+    config = hf_edu_models.EduRecurrentConfig(**(RECURRENT | {"num_hidden_layers": 2} | changes))
+    return hf_edu_models.EduRecurrentForCausalLM(config)
+
+
+def masked_model():
+    config = hf_edu_models.EduBertConfig(**ATTENTION, max_position_embeddings=16, initializer_range=0.3)
+    return hf_edu_models.EduBertForMaskedLM(config)
+
+
+def translating(training_args, model=None, rows: int = 22, metrics=None):
+    data = {"train_dataset": pairs(rows), "eval_dataset": pairs(6, seed=1)}
+    collator = DataCollatorForSeq2Seq(tokenizer())
+    model = model or translator()
+    return EduSeq2SeqTrainer(
+        model, training_args, **data, data_collator=collator, processing_class=tokenizer(), compute_metrics=metrics
+    )
+
+
+def streaming(training_args, model=None, **options):
+    data = {"train_dataset": streams(), "eval_dataset": streams(seed=1)}
+    model = model or language_model()
+    return TruncatedBPTTTrainer(model, training_args, **data, data_collator=default_data_collator, **options)
+
+
+def masking(training_args):
+    collator = DataCollatorForPreTraining(tokenizer(), mlm_probability=0.4)
+    data = {"train_dataset": sentences(24), "eval_dataset": sentences(6)}
+    return EduTrainer(masked_model(), training_args, **data, data_collator=collator)
+
+
+class Marks:
+    """A score that rises, falls and rises again, by how often it was asked for: early stopping has to count."""
+
+    scores = [1.0, 3.0, 2.0, 2.5, 5.0, 6.0, 7.0]
+
+    def __init__(self, training_args):
+        self.steps = training_args.eval_steps
+        self.trainer = None
+
+    def __call__(self, prediction):
+        return {"mark": self.scores[int(self.trainer.state.global_step / self.steps) - 1]}
+
+
+def impatient(training_args):
+    marks = Marks(training_args)
+    marks.trainer = translating(training_args, metrics=marks)
+    return marks.trainer
+
+
+def unfreezing(training_args):
+    return translating(training_args)
+
+
+STEPS = {"save_strategy": "steps", "save_steps": 3, "logging_steps": 2, "eval_strategy": "no", "learning_rate": 0.01}
+BATCH = {"per_device_train_batch_size": 4, "per_device_eval_batch_size": 4}
+EARLY = {"eval_strategy": "steps", "eval_steps": 3, "early_stopping_patience": 2, "metric_for_best_model": "mark"}
+CASES = {
+    "random order": (translating, {"num_train_epochs": 3}),
+    "grouped by length": (translating, {"num_train_epochs": 3, "train_sampling_strategy": "group_by_length"}),
+    "length buckets": (
+        lambda args: translating(args, translator("bahdanau"), 40),
+        {"num_train_epochs": 3, "max_tokens": 40},
+    ),
+    "masked words": (masking, {"num_train_epochs": 3}),
+    "carried state": (streaming, {"num_train_epochs": 4}),
+    # 6 batches in twos, and 5 in twos with one left over
+    "accumulated": (translating, {"num_train_epochs": 4, "gradient_accumulation_steps": 2}),
+    "accumulated states": (streaming, {"num_train_epochs": 5, "gradient_accumulation_steps": 2}),
+    "early stopping": (impatient, {"num_train_epochs": 6} | EARLY),
+    "unfreezing": (unfreezing, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
+}
+
+
+def arguments(folder: Path, **settings) -> RunArguments:
+    return RunArguments(str(folder), use_cpu=True, disable_tqdm=True, **(STEPS | BATCH | settings))
+
+
+def run_case(name: str, folder: Path, resume: bool = False, kill=None, **settings) -> None:
+    """A run from start to end, as a recipe does it; `kill` ends it by itself, as if from outside."""
+    torch.set_num_threads(1)
+    build, own = CASES[name]
+    training_args = arguments(folder, **(own | settings))
+    task = "classification" if "mark" in own.get("metric_for_best_model", "") else "pretraining"
+    run = start_run(RecipeArguments(dataset="reverse", resume=resume), training_args, task)
+    trainer = build(training_args)
+    if kill is not None:
+        kill.arm(trainer, folder)
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+    trainer.save_final()
+    if kill is not None:
+        kill.report()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KillAtStep(TrainerCallback):
+    def __init__(self, step: int):
+        self.step = step
+
+    def arm(self, trainer, folder) -> None:
+        trainer.add_callback(self)
+
+    def on_pre_optimizer_step(self, args, state, control, **kwargs):
+        if state.global_step + 1 == self.step:
+            die()
+
+    def report(self) -> None:
+        raise AssertionError(f"step {self.step} was never reached")
+
+
+class KillAtFile:
+    """Dies at a change of the run's folder: Python tells its audit hooks of every file it opens, moves or removes."""
+
+    CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+
+    def __init__(self, number: int | None = None, names: str | None = None):
+        self.number, self.names, self.events, self.is_on = number, names, [], True
+
+    def arm(self, trainer, folder) -> None:
+        self.folder = str(Path(folder).resolve())
+        sys.addaudithook(self.hear)
+
+    def hear(self, event: str, given: tuple) -> None:
+        is_change = event in self.CHANGES or (event == "open" and isinstance(given[1], str) and set(given[1]) & set("wxa+"))
+        if not self.is_on or not is_change or not self.is_ours(given[0]):
+            return
+        self.events.append(event)
+        if len(self.events) - 1 == self.number:
+            die()
+
+    def is_ours(self, path) -> bool:
+        return isinstance(path, str | os.PathLike) and os.path.abspath(path).startswith(self.folder)
+
+    def report(self) -> None:
+        """All that happened, for a run that counts."""
+        self.is_on = False
+        if self.names is not None:
+            Path(self.names).write_text("\n".join(self.events))
+
+
+def in_process(function, *given, wait: float = 300, **options) -> int:
+    """Run a function in a process of its own; its exit code, -9 where it was killed."""
+    process = forks.Process(target=function, args=given, kwargs=options)
+    process.start()
+    process.join(wait)
+    if process.is_alive():
+        process.kill()
+        process.join()
+        raise AssertionError(f"{function.__name__} had not ended after {wait} seconds")
+    return process.exitcode
