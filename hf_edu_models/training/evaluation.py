@@ -201,7 +201,12 @@ def _token_classification(trainer, encoded, corpus, tokenizer) -> Scored:
 
 
 def _question_answering(trainer, encoded, corpus, tokenizer) -> Scored:
-    output = trainer.predict(encoded, metric_key_prefix="split")
+    # The trainer's own scores know the windows of the validation split only.
+    own_scores, trainer.compute_metrics = trainer.compute_metrics, None
+    try:
+        output = trainer.predict(encoded, metric_key_prefix="split")
+    finally:
+        trainer.compute_metrics = own_scores
     answers = {row["id"]: row["prediction_text"] for row in find_answers(*output.predictions[:2], encoded, corpus)}
     rows, overlaps = [], []
     for row in corpus:

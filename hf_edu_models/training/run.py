@@ -96,6 +96,7 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
     training_args.metric_for_best_model = score
     training_args.greater_is_better = is_better_when_greater(score)
     keep_freed_memory()
+    transformers.utils.logging.disable_progress_bar()  # a bar for every saved file; Trainer's own bars stay
     set_seed(training_args.seed)
     return Run(args, training_args, folder, checkpoint)
 

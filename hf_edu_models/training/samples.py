@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..data.columns import read_column
-from ..data.normalising import kind_of
+from ..data.normalising import continuation_table, kind_of
 from ..data.pretraining import cut_sentences
 
 COUNT = 5
@@ -60,7 +60,7 @@ def _guess(model: Any, tokenizer: Any, text: str, guesses: int) -> dict[str, str
     longest = model.config.max_position_embeddings
     inputs = tokenizer(text, truncation=True, max_length=longest, return_tensors="pt").to(model.device)
     ids = inputs["input_ids"][0]  # (T)
-    place = len(ids) // 2
+    place = _whole_word(ids.tolist(), tokenizer)
     word = ids[place].item()
     ids[place] = tokenizer.mask_token_id
     outputs = model(**inputs)
@@ -71,6 +71,18 @@ def _guess(model: Any, tokenizer: Any, text: str, guesses: int) -> dict[str, str
         "label": tokenizer.convert_ids_to_tokens(word),
         "prediction": " / ".join(tokenizer.convert_ids_to_tokens(best)),
     }
+
+
+def _whole_word(ids: list[int], tokenizer: Any) -> int:
+    """The place nearest to the middle where a word stands that is not in pieces; the middle if there is none."""
+    continues = continuation_table(tokenizer)
+    middle = len(ids) // 2
+    whole = [
+        place
+        for place in range(1, len(ids) - 1)
+        if not continues[ids[place]] and not continues[ids[place + 1]] and tokenizer.decode(ids[place]).isalpha()
+    ]
+    return min(whole, key=lambda place: abs(place - middle), default=middle)
 
 
 def _held_out(corpus: Any, at_least: int) -> list[str]:

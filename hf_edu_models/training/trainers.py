@@ -406,6 +406,8 @@ class TruncatedBPTTTrainer(EduTrainer):
 
     def __init__(self, *given: Any, **options: Any):
         super().__init__(*given, **options)
+        if getattr(self.args, "max_tokens", None):
+            raise ValueError("max_tokens sorts rows by length, but streams are read in their order; leave it out")
         self._carried = self._carried_in_evaluation = None
         if self.args.n_gpu > 1:
             raise ValueError(
