@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .attention_vectors import Recorder, Vectors
-from .readable_tokens import Tokens, readable_tokens
+from .tokens import Tokens, readable_tokens
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -50,10 +52,29 @@ def save_attention(
     if kind == ".npz":
         np.savez_compressed(path, **as_arrays(maps))
         return path
+    return save_picture(maps, path, shown.name, layer, head)
+
+
+def save_picture(maps: AttentionMaps, path: Path, name: str, layer: int | None, head: int | None) -> Path:
+    """A picture; characters that no installed font has are named once, and not in a line for each place."""
     from .attention_pictures import draw_attention
     from .figure_style import save_figure
 
-    return save_figure(draw_attention(maps, shown.name, layer, head), path)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        save_figure(draw_attention(maps, name, layer, head), path)
+    missing = [re.match(r"Glyph (\d+) ", str(each.message)) for each in caught]
+    for each, match in zip(caught, missing, strict=True):
+        if not match:
+            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
+    characters = "".join(sorted({chr(int(match[1])) for match in missing if match}))
+    if characters:
+        warnings.warn(
+            f"no font here has the characters {characters}: install one, such as Noto Sans CJK, or make a page, "
+            "which takes the browser's fonts",
+            stacklevel=2,
+        )
+    return path
 
 
 def named(maps: AttentionMaps, name: str) -> AttentionMap:

@@ -24,7 +24,7 @@ ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u202
 READINGS = {
     "encoder": "Each token of the source looks at all tokens of the source.",
     "decoder": "Each token that the decoder reads looks at itself and at those before it.",
-    "cross": "A row is computed when the token before is read, and this one is written: where in the source it looks.",
+    "cross": "A row is one written token: after the token before it was read, where the decoder looked to write it.",
     "self": "Each token looks at tokens of the same text.",
     "window": "Each token looks back at the states just before it; the first has none.",
 }

@@ -7,11 +7,14 @@ label always fits its row.
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
 
 from .attention import AttentionMap, AttentionMaps
 from .figure_style import INK
@@ -74,7 +77,7 @@ def draw_one(each: AttentionMap, layer: int, head: int, title: str) -> Figure:
     left, top = (margin(tokens, size) for tokens in (each.query_tokens, each.key_tokens))
     shape = each.weights.shape[:2]
     subtitle = "" if shape == (1, 1) else f"layer {layer}, head {head}"
-    left, right, above, below = left + 0.45, 1.0, top + 0.85, 0.25
+    left, right, above, below = left + 0.45, 1.0, top + (0.75 if subtitle else 0.5), 0.25
     width, height = max(columns * cell, 2.4), max(rows * cell, 1.6)
     figure = blank(left + width + right, above + height + below)
     axis = place(figure, left, below, width, height)
@@ -90,34 +93,75 @@ def draw_grid(each: AttentionMap, layers: Any, heads: Any, title: str) -> Figure
     """A tile a head, a line a layer; tokens are written out where tiles are large enough for them."""
     rows, columns = each.weights.shape[2:]
     tile = float(np.clip(11.0 / len(heads), 0.85, 2.6))
-    size = min(8.0, tile / max(rows, columns) * POINTS * 0.85)
-    named = size >= 4.5
     height = tile * float(np.clip(rows / columns, 0.5, 1.6))
-    gap_x = 0.12
-    left = 0.75 + (margin(each.query_tokens, size) if named else 0.0)
-    above = 0.95 + (margin(each.key_tokens, size) if named else 0.0)
-    right, below = 1.0, 0.25
-    wide, high = len(heads) * (tile + gap_x), len(layers) * (height + gap_x)
+    size = min(8.0, tile / columns * POINTS * 0.85, height / rows * POINTS * 0.85)
+    are_named = size >= 4.5
+    left = 0.75 + (margin(each.query_tokens, size) if are_named else 0.0)
+    above = 1.0 + (margin(each.key_tokens, size) if are_named else 0.0)
+    right, below, gap = 0.9, 0.25, 0.12
+    wide, high = len(heads) * (tile + gap) - gap, len(layers) * (height + gap) - gap
     figure = blank(left + wide + right, above + high + below)
-    top = each.weights[np.ix_(list(layers), list(heads))].max()
-    for row, layer in enumerate(layers):
-        for column, head in enumerate(heads):
-            bottom = below + (len(layers) - 1 - row) * (height + gap_x)
-            axis = place(figure, left + column * (tile + gap_x), bottom, tile, height)
-            image = paint(axis, each.weights[layer, head], top, aspect="auto")
-            label(
-                axis,
-                each.query_tokens if named and column == 0 else [],
-                each.key_tokens if named and row == 0 else [],
-                size,
-            )
-            if row == 0:
-                axis.set_title(f"head {head}", fontsize=9, color=INK, pad=5)
-            if column == 0:
-                axis.set_ylabel(f"layer {layer}", fontsize=9, color=INK, labelpad=5)
-    colour_bar(figure, image, left + wide + 0.1, below + max(0.0, (high - 4.0) / 2), min(high - gap_x, 4.0))
+    axis = place(figure, left, below, wide, high)
+    chosen = each.weights[np.ix_(list(layers), list(heads))]
+    tiles = Tiles(tile, height, gap)
+    image = tiles.paint(axis, chosen)
+    if are_named:
+        tiles.label(axis, each, len(layers), len(heads), size)
+    tiles.number(axis, layers, heads, left - 0.3, above - 0.85)
+    bar = min(high, 4.0)
+    colour_bar(figure, image, left + wide + 0.2, below + high - bar, bar)
     write_title(figure, title, row_name(each))
     return figure
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Where the tiles of a grid lie in one pair of axes, counted in inches from the upper left."""
+
+    width: float
+    height: float
+    gap: float
+
+    def corner(self, row: int, column: int) -> tuple[float, float]:
+        return column * (self.width + self.gap), row * (self.height + self.gap)
+
+    def paint(self, axis: Any, weights: np.ndarray) -> Any:
+        """All heads on one scale: axes for each would take seconds."""
+        for row, column in np.ndindex(weights.shape[:2]):
+            x, y = self.corner(row, column)
+            extent = (x, x + self.width, y + self.height, y)
+            image = paint(axis, weights[row, column], weights.max(), extent=extent)
+            frame = {"fill": False, "edgecolor": "#BBBBBB", "linewidth": 0.6, "clip_on": False}
+            axis.add_patch(Rectangle((x, y), self.width, self.height, **frame))
+        axis.spines[:].set_visible(False)
+        axis.set_xlim(0, x + self.width)
+        axis.set_ylim(y + self.height, 0)
+        axis.set_xticks([])
+        axis.set_yticks([])
+        return image
+
+    def label(self, axis: Any, each: AttentionMap, layers: int, heads: int, size: float) -> None:
+        """Tokens left of every line and on top of every column."""
+        rows, columns = each.query_tokens, each.key_tokens
+        down = [
+            self.corner(row, 0)[1] + self.height * (i + 0.5) / len(rows)
+            for row in range(layers)
+            for i in range(len(rows))
+        ]
+        along = [
+            self.corner(0, head)[0] + self.width * (i + 0.5) / len(columns)
+            for head in range(heads)
+            for i in range(len(columns))
+        ]
+        label(axis, rows * layers, columns * heads, size, down, along)
+
+    def number(self, axis: Any, layers: Any, heads: Any, left: float, above: float) -> None:
+        for row, layer in enumerate(layers):
+            middle = self.corner(row, 0)[1] + self.height / 2
+            axis.text(-left, middle, f"layer {layer}", rotation=90, ha="center", va="center", fontsize=9, color=INK)
+        for column, head in enumerate(heads):
+            middle = self.corner(0, column)[0] + self.width / 2
+            axis.text(middle, -above, f"head {head}", ha="center", va="bottom", fontsize=9, color=INK)
 
 
 def row_name(each: AttentionMap) -> str:
@@ -136,34 +180,43 @@ def place(figure: Figure, left: float, bottom: float, width: float, height: floa
     return figure.add_axes((left / full_width, bottom / full_height, width / full_width, height / full_height))
 
 
-def paint(axis: Any, weights: np.ndarray, top: float, aspect: str = "auto") -> Any:
-    image = axis.imshow(weights, cmap=COLOURS, vmin=0.0, vmax=top, aspect=aspect, interpolation="nearest")
+def paint(axis: Any, weights: np.ndarray, top: float, extent: tuple[float, ...] | None = None) -> Any:
+    scale = {"cmap": COLOURS, "vmin": 0.0, "vmax": top}
+    image = axis.imshow(weights, aspect="auto", interpolation="nearest", extent=extent, **scale)
     axis.spines[:].set_color("#BBBBBB")
     axis.spines[:].set_linewidth(0.6)
     return image
 
 
-def label(axis: Any, rows: list[str], columns: list[str], size: float) -> None:
-    """Tokens at the left and on top; none where the list is empty."""
+def label(
+    axis: Any,
+    rows: list[str],
+    columns: list[str],
+    size: float,
+    down: Sequence[float] | None = None,
+    along: Sequence[float] | None = None,
+) -> None:
+    """Tokens at the left and on top, at the middle of each cell or at the places given."""
     font = {"fontsize": size, "color": INK, "fontfamily": installed_fonts()}
     axis.tick_params(length=0, pad=2, labeltop=True, labelbottom=False, top=False, bottom=False)
-    axis.set_yticks(range(len(rows)), [plain(token) for token in rows], **font)
-    turned = 0 if columns and max(len(token) for token in columns) <= 2 else 90
-    axis.set_xticks(range(len(columns)), [plain(token) for token in columns], rotation=turned, **font)
+    axis.set_yticks(range(len(rows)) if down is None else down, [plain(token) for token in rows], **font)
+    axis.set_xticks(range(len(columns)) if along is None else along, [plain(token) for token in columns], **font)
+    for tick, token in zip(axis.get_xticklabels(), columns, strict=True):
+        tick.set_rotation(0 if len(token) <= 2 else 90)
 
 
 def colour_bar(figure: Figure, image: Any, left: float, bottom: float, height: float) -> None:
     axis = place(figure, left, bottom, 0.14, height)
     bar = figure.colorbar(image, cax=axis)
     bar.outline.set_visible(False)
-    axis.tick_params(labelsize=8, colors=INK, length=2)
+    axis.tick_params(labelsize=8, colors=INK, length=2, labelfontfamily="sans-serif")
     axis.set_ylabel("weight", fontsize=8, color="#666666")
 
 
 def write_title(figure: Figure, title: str, subtitle: str) -> None:
     width, height = figure.get_size_inches()
     left = 0.15 / width
-    figure.text(left, 1 - 0.15 / height, plain(title), fontsize=11, color=INK, va="top", weight="bold")
+    figure.text(left, 1 - 0.15 / height, title, fontsize=11, color=INK, va="top", weight="bold")
     figure.text(left, 1 - 0.40 / height, subtitle, fontsize=9, color="#666666", va="top")
 
 

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.text import Text
 
 from .alignment_cli import align
+from .gradient_cli import gradients
 from .word_cli import contexts, neighbours, positions, probe
 
 app = typer.Typer(help="See inside a model: attention, alignment, gradients.", no_args_is_help=True)
@@ -55,5 +56,5 @@ def attention(
     console.print(Text(f"saved in {out}"))
 
 
-for verb in (align, positions, neighbours, contexts, probe):
+for verb in (align, gradients, positions, neighbours, contexts, probe):
     app.command()(verb)

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 
 from .figure_style import INK, new_figure
-from .readable_tokens import readable_tokens
 from .states import check_layer, layer_states
+from .tokens import readable_tokens
 from .words import Encoded, membership
 
 
@@ -180,7 +180,7 @@ def draw_contexts(contexts: Contexts, title: str = "") -> Any:
 
     count = len(contexts.sentences)
     labels = [short(sentence, contexts.word) for sentence in plain(contexts.sentences)]
-    figure, axis = new_figure(5.5 + 0.5 * count, 1.6 + 0.5 * count)
+    figure, axis = new_figure(2.5 + 0.08 * max(map(len, labels)) + 0.6 * count, 1.3 + 0.6 * count)
     axis.grid(False)
     axis.spines[:].set_visible(False)
     image = axis.imshow(contexts.similarities, cmap="cividis", vmin=-1, vmax=1)

@@ -92,6 +92,6 @@ def _own_answer(model: Any, batch: dict[str, Any]) -> dict[str, Any]:
 
 
 def _words(tokenizer: Any, ids: Any) -> list[str]:
-    from .readable_tokens import readable_tokens
+    from .tokens import readable_tokens
 
     return list(readable_tokens(tokenizer, ids.tolist()).labels)

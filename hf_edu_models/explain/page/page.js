@@ -50,14 +50,14 @@
   let shown = null; // (rows x columns) of the head that is picked
   const at = (row, column) => shown[row * map().shape[3] + column];
 
-  function strongest(active, count) {
-    const { rows, columns } = map(), links = [];
-    const take = (row, column) => links.push({ row, column, weight: at(row, column) });
-    rows.forEach((_, row) => columns.forEach((_, column) => {
-      if (!active || (active.side === "row" ? active.index === row : active.index === column)) take(row, column);
-    }));
-    return links.sort((one, other) => other.weight - one.weight).slice(0, count);
+  function linksOf(active) {
+    const { shape: [, , rows, columns] } = map(), links = [];
+    const span = (side, length) => (active && active.side === side ? [active.index, active.index + 1] : [0, length]);
+    const [top, bottom] = span("row", rows), [left, right] = span("column", columns);
+    for (let row = top; row < bottom; row++) for (let column = left; column < right; column++) links.push({ row, column, weight: at(row, column) });
+    return links;
   }
+  const strongest = (active, count) => linksOf(active).sort((one, other) => other.weight - one.weight).slice(0, count);
 
   // ---------------------------------------------------------------- colours
 
@@ -94,9 +94,12 @@
 
   function buildTokens() {
     for (const side of ["rows", "columns"]) {
-      const list = byId(side), words = map()[side === "rows" ? "rowWords" : "columnWords"];
-      list.replaceChildren(...map()[side].map((text, index) => {
-        const item = make("li", index && words[index] === words[index - 1] ? "piece" : "");
+      const list = byId(side), texts = map()[side], words = map()[side === "rows" ? "rowWords" : "columnWords"];
+      const goesOn = (index) => index > 0 && words[index] === words[index - 1];
+      // Where every token is a letter, to mark those inside a word would mark nearly all.
+      const marks = texts.some((text, index) => goesOn(index) && [...text].length > 1);
+      list.replaceChildren(...texts.map((text, index) => {
+        const item = make("li", marks && goesOn(index) ? "piece" : "");
         item.setAttribute("role", "option");
         item.tabIndex = index ? -1 : 0;
         item.dataset.index = index;
@@ -104,6 +107,7 @@
         return item;
       }));
     }
+    document.querySelector(".links").classList.toggle("many", Math.max(map().rows.length, map().columns.length) > 30);
     byId("rows-name").textContent = map().rowName;
     byId("columns-name").textContent = map().columnName;
   }
@@ -130,7 +134,7 @@
 
   let threadBox = null;
   function drawThreads(canvas, links, colour, boost) {
-    const context = canvas.getContext("2d"), { width, height } = threadBox, step = byId("rows").firstChild.offsetHeight;
+    const context = canvas.getContext("2d"), { width, height } = threadBox, step = byId("rows").firstChild.getBoundingClientRect().height;
     context.clearRect(0, 0, width, height);
     context.strokeStyle = colour;
     for (const { row, column, weight } of links) {
@@ -147,9 +151,7 @@
 
   function drawLinks() {
     threadBox = sizeThreads();
-    const links = [];
-    map().rows.forEach((_, row) => map().columns.forEach((_, column) => links.push({ row, column, weight: at(row, column) })));
-    drawThreads(byId("all-threads"), links, css("--look"), 0.8);
+    drawThreads(byId("all-threads"), linksOf(null), css("--look"), 0.8);
     describeTokens();
     showActive();
   }
@@ -172,7 +174,7 @@
       }
     }
     if (threadBox && state.view === "links") {
-      const links = active ? strongest(active, Infinity) : [];
+      const links = active ? linksOf(active) : [];
       drawThreads(byId("active-threads"), links, css(active && active.side === "column" ? "--seen" : "--look"), 1.2);
     }
   }
@@ -187,13 +189,24 @@
 
   // ---------------------------------------------------------------- words
 
+  // A token that occurs twice is told apart by its place.
+  const isRepeated = (side, index) => map()[side + "s"].filter((text) => text === map()[side + "s"][index]).length > 1;
+  const called = (side, index) => quoted(map()[side + "s"][index]) + (isRepeated(side, index) ? ` at ${index}` : "");
+  function named(side, index) {
+    const node = make("span");
+    node.append(token(map()[side + "s"][index]));
+    if (isRepeated(side, index)) node.append(make("span", "place", String(index)));
+    return node;
+  }
+
   function sentence(active, count) {
-    const links = strongest(active, count), { rows, columns } = map();
-    if (!active) return "Strongest links: " + links.map(({ row, column, weight }) => `${quoted(rows[row])} to ${quoted(columns[column])} ${short(weight)}`).join(", ");
-    if (active.side === "row" && !links.some(({ weight }) => weight > 0)) return `${quoted(rows[active.index])} has nothing to look at`;
+    const links = strongest(active, count);
+    if (!active) return "Strongest links: " + links.map(({ row, column, weight }) => `${called("row", row)} to ${called("column", column)} ${short(weight)}`).join(", ");
+    const name = called(active.side, active.index);
+    if (!links.some(({ weight }) => weight > 0)) return active.side === "row" ? `${name} has nothing to look at` : `${name} is not looked at`;
     return active.side === "row"
-      ? `${quoted(rows[active.index])} looks most at ` + links.map(({ column, weight }) => `${quoted(columns[column])} ${short(weight)}`).join(", ")
-      : `${quoted(columns[active.index])} is most looked at by ` + links.map(({ row, weight }) => `${quoted(rows[row])} ${short(weight)}`).join(", ");
+      ? `${name} looks most at ` + links.map(({ column, weight }) => `${called("column", column)} ${short(weight)}`).join(", ")
+      : `${name} is most looked at by ` + links.map(({ row, weight }) => `${called("row", row)} ${short(weight)}`).join(", ");
   }
 
   let speaking = 0;
@@ -204,17 +217,17 @@
   const headName = () => (map().shape[0] * map().shape[1] === 1 ? "" : `Layer ${state.layer}, ${isMean() ? "mean of all heads" : `head ${state.head}`}. `);
 
   function tell() {
-    const { active } = state, { rows, columns } = map(), title = byId("story-name");
+    const { active } = state, { columns } = map(), title = byId("story-name");
     const links = strongest(active, 8).filter(({ weight }) => weight > 0);
     title.replaceChildren();
     if (!active) title.append("Strongest links of this head");
-    else if (active.side === "row") title.append(token(rows[active.index]), map().name === "cross" ? " was written looking at" : " looks at");
-    else title.append(token(columns[active.index]), " is looked at by");
+    else if (active.side === "row") title.append(named("row", active.index), map().name === "cross" ? " was written looking at" : " looks at");
+    else title.append(named("column", active.index), " is looked at by");
     byId("story").className = active && active.side === "column" ? "by-column" : "";
     byId("story").replaceChildren(...links.map(({ row, column, weight }) => {
       const item = make("li"), name = make("span", "name"), meter = make("span", "meter"), bar = make("i");
-      if (!active) name.append(token(rows[row]), " → ", token(columns[column]));
-      else name.append(token(active.side === "row" ? columns[column] : rows[row]));
+      if (!active) name.append(named("row", row), " → ", named("column", column));
+      else name.append(active.side === "row" ? named("column", column) : named("row", row));
       bar.style.width = `${100 * weight}%`;
       meter.append(bar);
       item.append(name, make("span", "number", exact(weight)), meter);
@@ -239,7 +252,7 @@
     for (const [id, texts] of [["heat-rows", rows], ["heat-columns", columns]]) {
       byId(id).replaceChildren(...texts.map((text) => { const span = make("span"); span.append(token(text)); return span; }));
     }
-    byId("heat-columns").classList.toggle("upright", columns.every((text) => [...text].length <= 2));
+    [...byId("heat-columns").children].forEach((span, index) => span.classList.toggle("upright", [...columns[index]].length <= 2));
     const canvas = byId("heat-canvas");
     paint(canvas, shown, rows.length, columns.length, 0, top, "weight");
     canvas.style.width = `${cell * columns.length}px`;
@@ -251,7 +264,7 @@
   }
 
   function showCell(speak = false) {
-    const { row, column } = state, { rows, columns } = map(), cursor = byId("heat-cursor");
+    const { row, column } = state, cursor = byId("heat-cursor");
     const cell = parseFloat(byId("heat").style.getPropertyValue("--cell"));
     cursor.hidden = false;
     cursor.style.left = `${column * cell}px`;
@@ -260,8 +273,8 @@
       [...byId(id).children].forEach((span, place) => span.classList.toggle("on", place === index));
     }
     const readout = byId("heat-readout");
-    readout.replaceChildren(token(rows[row]), " → ", token(columns[column]), "  ", make("b", "number", exact(at(row, column))));
-    if (speak) say(`${quoted(rows[row])} to ${quoted(columns[column])}: ${exact(at(row, column))}`);
+    readout.replaceChildren(named("row", row), " → ", named("column", column), "\u2003", make("b", "number", exact(at(row, column))));
+    if (speak) say(`${called("row", row)} to ${called("column", column)}: ${exact(at(row, column))}`);
   }
 
   function moveCell(row, column, speak) {
@@ -277,7 +290,7 @@
   let tilesFor = "";
   function drawHeads() {
     const { name, shape: [layers, heads, rows, columns] } = map(), box = byId("tiles");
-    const top = largest(numbers(`${name}-weights`)), key = `${name} ${theme()}`;
+    const top = largest(numbers(`${name}-weights`)), isOwn = byId("own-scale").checked, key = `${name} ${theme()} ${isOwn}`;
     if (tilesFor !== key) {
       const room = Math.min(byId("views").clientWidth - 40, 1000), width = clamp(Math.floor(room / heads) - 8, 44, 220);
       const height = Math.round(width * clamp(rows / columns, 0.5, 1.6));
@@ -286,7 +299,7 @@
       for (let head = 0; head < heads; head++) nodes.push(make("span", "name", heads > 1 ? `head ${head}` : ""));
       for (let layer = 0; layer < layers; layer++) {
         nodes.push(make("span", "name", `layer ${layer}`));
-        for (let head = 0; head < heads; head++) nodes.push(tile(layer, head, top, height));
+        for (let head = 0; head < heads; head++) nodes.push(tile(layer, head, isOwn ? 0 : top, height));
       }
       box.replaceChildren(...nodes);
       tilesFor = key;
@@ -296,7 +309,7 @@
       button.setAttribute("aria-pressed", String(isPicked));
       button.tabIndex = isPicked || (isMean() && button.dataset.layer === "0" && button.dataset.head === "0") ? 0 : -1;
     }
-    byId("heads-note").textContent = `${layers} ${layers > 1 ? "layers" : "layer"}, ${heads} ${heads > 1 ? "heads" : "head"}. One scale for all: no colour is 0, full colour is ${exact(top)}. Choose a tile to see it large.`;
+    byId("heads-note").textContent = `${layers} ${layers > 1 ? "layers" : "layer"}, ${heads} ${heads > 1 ? "heads" : "head"}. ${isOwn ? "No colour is 0, full colour is each head's own largest weight." : `No colour is 0, full colour is ${exact(top)}.`} Choose a tile to see it large.`;
   }
 
   function tile(layer, head, top, height) {
@@ -306,7 +319,8 @@
     button.dataset.head = head;
     button.setAttribute("aria-label", `Layer ${layer}, head ${head}`);
     button.style.height = `${height}px`;
-    paint(canvas, weightsOf(layer, head), map().shape[2], map().shape[3], 0, top, "weight");
+    const weights = weightsOf(layer, head);
+    paint(canvas, weights, map().shape[2], map().shape[3], 0, top || largest(weights), "weight");
     button.append(canvas);
     return button;
   }
@@ -372,13 +386,13 @@
     state.element = clamp(state.element, 0, q.length - 1);
     const i = state.element, text = `element ${i}: q ${q[i].toFixed(4)} × k ${k[i].toFixed(4)} = ${(q[i] * k[i]).toFixed(4)}`;
     for (const line of byId("product-rows").children) line.classList.toggle("on", Number(line.dataset.column) === column);
-    byId("product-readout").replaceChildren(token(map().rows[state.row]), " · ", token(map().columns[column]), `, ${text}`);
+    byId("product-readout").replaceChildren(named("row", state.row), " · ", named("column", column), `\u2003${text}`);
     drawElements(q, k);
-    if (speak) say(`${quoted(map().columns[column])}, ${text}`);
+    if (speak) say(`${called("column", column)}, ${text}`);
   }
 
   function drawElements(q, k) {
-    byId("elements-name").replaceChildren("Element by element: ", token(map().rows[state.row]), " and ", token(map().columns[state.column]));
+    byId("elements-name").replaceChildren("Element by element: ", named("row", state.row), " and ", named("column", state.column));
     let running = 0;
     const lines = { element: [], q: [], k: [], "q × k": [], "sum so far": [] };
     q.forEach((value, i) => {
@@ -464,6 +478,9 @@
 
   function show(view) {
     state.view = view;
+    // The heat map and the product are about one row; links may be about none.
+    if (view === "heat" || view === "product") state.active = { side: "row", index: state.row };
+    else if (!state.held) state.active = null;
     for (const name of Object.keys(VIEWS)) {
       const tab = byId(`tab-${name}`);
       tab.setAttribute("aria-selected", String(name === view));
@@ -471,11 +488,14 @@
       byId(`panel-${name}`).hidden = name !== view;
     }
     VIEWS[view]();
+    tell();
   }
 
   function setTheme(name) {
     document.documentElement.dataset.theme = name;
-    byId("theme").setAttribute("aria-pressed", String(name === "dark"));
+    const other = name === "dark" ? "light" : "dark";
+    byId("theme").textContent = other === "dark" ? "Dark" : "Light";
+    byId("theme").setAttribute("aria-label", `Change to the ${other} theme`);
     if (shown) VIEWS[state.view]();
   }
 
@@ -536,6 +556,7 @@
   }
 
   function listenToTiles() {
+    byId("own-scale").addEventListener("change", drawHeads);
     byId("tiles").addEventListener("click", (event) => {
       const button = event.target.closest("button");
       if (!button) return;

@@ -1,8 +1,8 @@
 """Token ids as a reader wants to see them: no marks of the tokenizer, and which pieces make one word.
 
 A tokenizer hides the spaces of a text in marks: byte-level BPE writes a space before a word as `Ġ`, SentencePiece as
-`▁`, WordPiece marks the pieces inside a word with `##`, the first GPT the last piece with `</w>`. The marks are taken off
-the labels; what they said, where words begin, is kept as a number for each token.
+`▁`, WordPiece marks the pieces inside a word with `##`, the first GPT the last piece with `</w>`. The marks are taken
+off the labels; what they said, where words begin, is kept as a number for each token.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def joined(pieces: list[bytes]) -> bytes:
 
 
 def scheme_of(tokenizer: Any, raw: list[str]) -> str:
-    """Which marks a tokenizer uses, told by how it would decode; one without a decoder, by what its tokens look like."""
+    """Which marks a tokenizer uses, told by how it would decode; without a decoder, by what its tokens look like."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     decoder = getattr(backend, "decoder", None)
     if decoder is not None:

@@ -1,0 +1,147 @@
+"""A real browser for tests, by the protocol that every driver speaks (W3C WebDriver) and nothing but urllib."""
+
+import base64
+import contextlib
+import json
+import shutil
+import socket
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from pathlib import Path
+
+ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the protocol's name for a reference to an element
+FLAGS = [
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--disable-dev-shm-usage",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--host-resolver-rules=MAP * ~NOTFOUND",  # the network is off
+    "--force-device-scale-factor=1",
+]
+KEYS = {
+    "Up": "\ue013",
+    "Down": "\ue015",
+    "Left": "\ue012",
+    "Right": "\ue014",
+    "Enter": "\ue007",
+    "Tab": "\ue004",
+    "Escape": "\ue00c",
+}
+
+
+def why_not() -> str | None:
+    """Why there is no browser to test with, or None if there is one."""
+    for names in (("chromedriver",), ("chromium", "google-chrome", "chromium-browser", "chrome")):
+        if not any(shutil.which(name) for name in names):
+            return f"no {' or '.join(names)} is installed"
+    return None
+
+
+class Browser:
+    """One window without a screen and without a network."""
+
+    def __init__(self, folder: Path, size: tuple[int, int] = (1400, 1000), dark: bool = False):
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        self.address = f"http://127.0.0.1:{port}"
+        # No proxy between us and the driver, whatever the environment says.
+        self.opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        self.driver = subprocess.Popen(
+            [shutil.which("chromedriver"), f"--port={port}"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            self.wait_for_driver()
+            self.session = self.start(folder, size, dark)
+        except BaseException:
+            self.driver.kill()
+            raise
+
+    def wait_for_driver(self) -> None:
+        for _ in range(200):
+            with contextlib.suppress(OSError):
+                if self.call("GET", "/status")["ready"]:
+                    return
+            time.sleep(0.05)
+        raise RuntimeError("chromedriver did not start within ten seconds")
+
+    def start(self, folder: Path, size: tuple[int, int], dark: bool) -> str:
+        binary = next(
+            path for name in ("chromium", "google-chrome", "chromium-browser") if (path := shutil.which(name))
+        )
+        flags = [*FLAGS, f"--user-data-dir={folder}", f"--window-size={size[0]},{size[1]}"]
+        flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
+        wanted = {
+            "browserName": "chrome",
+            "goog:chromeOptions": {"binary": binary, "args": flags},
+            "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
+        }
+        return self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+
+    def call(self, method: str, path: str, body: dict | None = None):
+        data = None if method == "GET" else json.dumps(body or {}).encode()
+        request = urllib.request.Request(self.address + path, data, {"Content-Type": "application/json"}, method=method)
+        try:
+            with self.opener.open(request, timeout=60) as answer:
+                return json.load(answer)["value"]
+        except urllib.error.HTTPError as problem:
+            raise RuntimeError(problem.read().decode()) from None
+
+    def ask(self, path: str, body: dict | None = None, method: str = "POST"):
+        return self.call(method, f"/session/{self.session}{path}", body)
+
+    def open(self, page: Path) -> None:
+        self.ask("/url", {"url": "about:blank"})
+        self.requests(), self.complaints()  # of the browser's own first page
+        self.ask("/url", {"url": page.resolve().as_uri()})
+
+    def run(self, script: str, *arguments):
+        """What a function body returns in the page."""
+        return self.ask("/execute/sync", {"script": script, "args": list(arguments)})
+
+    def find(self, selector: str) -> dict:
+        return self.ask("/element", {"using": "css selector", "value": selector})
+
+    def click(self, selector: str) -> None:
+        self.ask(f"/element/{self.find(selector)[ELEMENT]}/click")
+
+    def hover(self, selector: str, x: int = 0, y: int = 0) -> None:
+        """Move the mouse to an element's middle, or so many pixels beside it."""
+        element = self.find(selector)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        move = {"type": "pointerMove", "duration": 0, "origin": element, "x": x, "y": y}
+        self.ask("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [move]}]})
+
+    def press(self, *names: str) -> None:
+        """Press keys where the focus is."""
+        strokes = [{"type": kind, "value": KEYS.get(name, name)} for name in names for kind in ("keyDown", "keyUp")]
+        self.ask("/actions", {"actions": [{"type": "key", "id": "keys", "actions": strokes}]})
+
+    def pixels(self, selector: str) -> str:
+        """What is drawn on a canvas."""
+        return self.run("return document.querySelector(arguments[0]).toDataURL()", selector)
+
+    def screenshot(self, path: Path) -> Path:
+        path.write_bytes(base64.b64decode(self.ask("/screenshot", method="GET")))
+        return path
+
+    def complaints(self) -> list[str]:
+        return [entry["message"] for entry in self.ask("/se/log", {"type": "browser"})]
+
+    def requests(self) -> list[str]:
+        """Addresses of everything that the pages asked for."""
+        events = [json.loads(entry["message"])["message"] for entry in self.ask("/se/log", {"type": "performance"})]
+        return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError, RuntimeError):
+            self.call("DELETE", f"/session/{self.session}")
+        self.driver.terminate()
+        self.driver.wait(timeout=20)
