@@ -24,13 +24,12 @@ SCORE_LABELS = {
     "downstream_accuracy": "after fine-tuning: accuracy (%)",
 }
 LOWER_IS_BETTER = ("perplexity", "mlm_loss")
-SHADES = ("#8A8A8A", "#BDBDBD", "#5C5C5C", "#D9D9D9", "#3B3B3B")
 
 
 def draw_by_length(scores: Sequence[LengthScore], published: PublishedTable, unit: str = "words") -> Figure:
     """One line a run with its 95% interval, the number of sentences below, the published scores beside."""
     ratios = {"width_ratios": [2.4, 1], "height_ratios": [3.4, 1]}
-    figure, axes = new_figure(11.5, 5.4, rows=2, columns=2, **ratios)
+    figure, axes = new_figure(11.5, 5.6, rows=2, columns=2, **ratios)
     (curve, beside), (counts, words) = axes
     runs = list(dict.fromkeys(score.run for score in scores))
     buckets = sorted({(score.low, score.high) for score in scores}, key=lambda bucket: bucket[0])
@@ -45,6 +44,8 @@ def draw_by_length(scores: Sequence[LengthScore], published: PublishedTable, uni
     labels = [f"{low}+" if high is None else _span(low, high) for low, high in buckets]
     curve.set_xticks(range(len(buckets)), labels)
     counts.set_xticks(range(len(buckets)), labels)
+    for axis in (curve, counts):
+        axis.set_xlim(-0.6, len(buckets) - 0.4)
     curve.set_ylim(bottom=0)
     curve.set_ylabel(SCORE_LABELS[scores[0].score_name])
     curve.set_title("Ours: score by length of the source")
@@ -71,16 +72,18 @@ def draw_sweep(
     scores = [score for score in scores if any(score in row for row in rows)]
     shown = published.metrics if len(published.metrics) <= 2 else (published.metrics,)
     columns = len(scores) + len(shown)
-    figure, axes = new_figure(max(9.0, 3.3 * columns), 4.6, columns=columns)
+    widths = [1.0] * len(scores) + [1.0 if isinstance(metric, str) else 2.2 for metric in shown]
+    figure, axes = new_figure(max(9.0, 3.1 * sum(widths)), 4.6, columns=columns, width_ratios=widths)
     for axis, score in zip(axes, scores, strict=False):
         _draw_variants(axis, rows, score)
     for axis, metric in zip(axes[len(scores) :], shown, strict=True):
         if isinstance(metric, str):
             draw_published(axis, published, metric)
         else:
-            _draw_published_groups(axis, published)
+            _write_published(axis, published)
     figure.suptitle(title, fontsize=12)
-    note(figure, "\n".join(textwrap.wrap(f"Ours: {about} Published: {published.source}, {published.data}.", 150)))
+    print_below = f"Ours: {about} Published: {published.source}, {published.data}."
+    note(figure, textwrap.fill(print_below, int(15 * figure.get_figwidth())))
     return figure
 
 
@@ -89,28 +92,29 @@ def draw_published(axis: Any, published: PublishedTable, metric: str) -> None:
     values = [numbers[published.metrics.index(metric)] for numbers in published.rows.values()]
     places = np.arange(len(values))
     axis.bar(places, values, 0.6, color=GREY, hatch="//", edgecolor="white")
-    _write_values(axis, places, values)
+    _write_values(axis, places, _as_printed(values), values)
     _name_places(axis, places, list(published.rows))
     _frame(axis, values)
     axis.set_ylabel(metric)
     axis.set_title("Published (other data)")
 
 
-def _draw_published_groups(axis: Any, published: PublishedTable) -> None:
-    """Several tasks: a group for each, a shade of grey for each system."""
-    places, systems = np.arange(len(published.metrics)), list(published.rows.items())
-    width = 0.8 / len(systems)
-    for number, (system, values) in enumerate(systems):
-        at = places + (number - (len(systems) - 1) / 2) * width
-        axis.bar(
-            at, values, width, color=SHADES[number], hatch=("//", "", "..")[number % 3], edgecolor="white", label=system
-        )
-    _name_places(axis, places, list(published.metrics))
-    _frame(axis, [value for _, values in systems for value in values])
-    axis.set_ylim(top=axis.get_ylim()[1] + 0.3 * np.diff(axis.get_ylim())[0])  # room for the legend
-    axis.legend(frameon=False, fontsize=7.5, loc="upper left")
-    axis.set_ylabel("score")
+def _write_published(axis: Any, published: PublishedTable) -> None:
+    """Many tasks: the table itself, because bars of such near numbers would all look alike."""
+    axis.set_axis_off()
     axis.set_title("Published (other data)")
+    table = axis.table(
+        cellText=[[f"{number:.1f}" for number in numbers] for numbers in published.rows.values()],
+        rowLabels=[textwrap.fill(system, 14) for system in published.rows],
+        colLabels=published.metrics,
+        loc="center",
+        cellLoc="center",
+        bbox=[0.34, 0.3, 0.66, 0.45],
+    )
+    table.auto_set_font_size(False)
+    table.set_fontsize(8.5)
+    for cell in table.get_celld().values():
+        cell.set_edgecolor(GREY)
 
 
 def _draw_variants(axis: Any, rows: Sequence[Mapping[str, Any]], score: str) -> None:
@@ -122,7 +126,8 @@ def _draw_variants(axis: Any, rows: Sequence[Mapping[str, Any]], score: str) -> 
     for place, values in zip(places, found, strict=True):
         if len(values) > 1:
             axis.plot([place] * len(values), values, "o", color="#222222", markersize=4, alpha=0.7)
-    _write_values(axis, places, means, [max(values, default=np.nan) for values in found])
+    labels = [f"{mean:.1f}" if mean >= 10 else f"{mean:.2f}" for mean in means]
+    _write_values(axis, places, labels, [max(values, default=np.nan) for values in found])
     _name_places(axis, places, variants)
     _frame(axis, [value for values in found for value in values])
     axis.set_ylabel(SCORE_LABELS.get(score, score) + (", lower is better" if score in LOWER_IS_BETTER else ""))
@@ -147,17 +152,23 @@ def _span(low: int, high: int) -> str:
     return str(low) if low == high else f"{low}-{high}"
 
 
-def _write_values(axis: Any, places: Any, values: Sequence[float], tops: Sequence[float] | None = None) -> None:
-    for place, value, top in zip(places, values, tops or values, strict=True):
-        if np.isfinite(value):
-            label = f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+def _write_values(axis: Any, places: Any, labels: Sequence[str], tops: Sequence[float]) -> None:
+    for place, label, top in zip(places, labels, tops, strict=True):
+        if np.isfinite(top):
             axis.annotate(label, (place, top), (0, 4), textcoords="offset points", ha="center", fontsize=8.5)
 
 
+def _as_printed(values: Sequence[float]) -> list[str]:
+    """Published numbers with the decimals of their column, no more and no fewer."""
+    decimals = max(len(str(value).partition(".")[2]) for value in values)
+    return [f"{value:.{decimals}f}" for value in values]
+
+
 def _name_places(axis: Any, places: Any, names: Sequence[str]) -> None:
-    long = max(len(name) for name in names) > 8 or len(names) > 4
-    turn = {"rotation": 30, "ha": "right"} if long else {}
-    axis.set_xticks(places, names, fontsize=8.5, **turn)
+    folded = [textwrap.fill(name, 11, break_long_words=False, break_on_hyphens=False) for name in names]
+    is_crowded = len(names) * max(len(line) for name in folded for line in name.splitlines()) > 36
+    turn = {"rotation": 30, "ha": "right"} if is_crowded else {}
+    axis.set_xticks(places, names if is_crowded else folded, fontsize=8.5, **turn)
     axis.grid(False, axis="x")
 
 

@@ -216,11 +216,21 @@ def translate_all(model_name: str, sources: Sequence[str], num_beams: int = 4, b
     for start in logging.tqdm(range(0, len(order), batch_size), desc=f"translate with {Path(model_name).name}"):
         numbers = order[start : start + batch_size]
         batch = tokenizer([sources[number] for number in numbers], padding=True, return_tensors="pt").to(model.device)
-        limit = {} if model.generation_config.max_length else {"max_new_tokens": 3 * batch["input_ids"].shape[1] + 20}
+        limit = longest_target(model, batch["input_ids"].shape[1])
         ids = model.generate(**batch, num_beams=num_beams, **limit)
         for number, text in zip(numbers, tokenizer.batch_decode(ids, skip_special_tokens=True), strict=True):
             found[number] = text.strip()
     return found
+
+
+def longest_target(model: Any, source_length: int) -> dict[str, int]:
+    """How much the model may write: what it says itself, or else far more than the source, as positions allow."""
+    if model.generation_config.max_length or model.generation_config.max_new_tokens:
+        return {}
+    wanted = 3 * source_length + 20
+    if getattr(model.config, "position_embedding_type", None) == "learned":
+        wanted = min(wanted, model.config.max_position_embeddings - 1)
+    return {"max_new_tokens": wanted}
 
 
 def as_rows(scores: Sequence[LengthScore]) -> list[dict[str, Any]]:

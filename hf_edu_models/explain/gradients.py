@@ -105,7 +105,7 @@ class GradientFlow:
                 tables.append(("memory", name, state.memory, state.positions))
         for what, name, norms, places in tables:
             for number, row in enumerate(norms):
-                found += [_row(what, name, norm, number, place) for place, norm in zip(places, row, strict=True)]
+                found += [_row(what, name, norm, number, int(place)) for place, norm in zip(places, row, strict=True)]
         return found
 
 
@@ -127,7 +127,7 @@ def gradient_flow(model: nn.Module, batch: Mapping[str, Tensor], loss_at: str = 
     if loss_at == "last" and batch.get("labels") is not None:
         batch["labels"] = last_labels(batch["labels"])
     with _measuring(model) as trace:
-        loss = model(**batch, return_dict=True).loss
+        loss = getattr(model(**batch, return_dict=True), "loss", None)
         if loss is None:
             raise ValueError(f"{type(model).__name__} gave no loss for {', '.join(batch)}; add its labels to the batch")
         return trace.flow(loss, batch)

@@ -23,19 +23,24 @@ SCORES = {
     "masking": ("mlm_accuracy", "downstream_accuracy"),
     "nsp": ("mlm_accuracy", "downstream_accuracy"),
 }
+TOLD_APART = "to tell whether two sentences are of one story"
 
 
 def about_sweep(variants: Sequence[Variant], seeds: int) -> str:
     """The small print of a sweep."""
     settings = variants[0].settings
-    model = settings["config"]
-    sizes = f"hidden size {model['hidden_size']}, {model['num_hidden_layers']} layer(s), {settings['epochs']} epochs"
-    rows = f"{settings['train_size']:,} training rows of '{Path(settings['dataset']).name}'"
-    text = f"{rows}, {sizes}, {seeds} seed(s)"
+    model, corpus = settings["config"], Path(settings["dataset"]).name
+    sizes = [f"hidden size {model['hidden_size']}", _count(model["num_hidden_layers"], "layer")]
+    sizes += [_count(settings["epochs"], "epoch"), _count(seeds, "seed")]
+    text = f"{settings['train_size']:,} training rows of '{corpus}', {', '.join(sizes)}"
     if "downstream" in settings:
-        task = Path(settings["downstream"]).name if settings["downstream"] else "two sentences: one story or two?"
-        text += f"; masked words on held-out pairs, all hidden alike (80-10-10); fine-tuned on: {task}"
+        task = f"on '{Path(settings['downstream']).name}'" if settings["downstream"] else TOLD_APART
+        text += f"; masked words of held-out pairs, hidden alike for all (80-10-10); fine-tuned {task}"
     return text + "."
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
 
 
 def rows_of_runs(runs: Sequence[Path]) -> list[dict[str, Any]]:

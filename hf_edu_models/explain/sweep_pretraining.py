@@ -9,6 +9,7 @@ tell whether two sentences come from one story, or on a classification corpus th
 from __future__ import annotations
 
 import random
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,8 @@ BASE = {
     "train_size": 2_000,
     "test_size": 200,
     "pairs": 4_000,
-    "epochs": 12,
-    "fine_tuning_epochs": 4,
+    "epochs": 6,
+    "fine_tuning_epochs": 3,
     "max_length": 64,
     "vocab_size": 2_000,
     "learning_rate": 1e-3,
@@ -186,10 +187,12 @@ def _sentence_pairs(rows: Any, size: int) -> dict[str, list]:
     pairs: dict[str, list] = {"text": [], "text_pair": [], "label": []}
     for number in range(size):
         first, other = rng.sample(range(len(kept)), 2)
-        place = rng.randrange(len(kept[first]) - 2)
-        is_same = number % 2
-        second = rng.choice(kept[first][place + 2 :]) if is_same else rng.choice(kept[other])
-        for name, value in zip(pairs, (kept[first][place], second, is_same), strict=True):
+        story, place, is_same = kept[first], rng.randrange(len(kept[first]) - 2), number % 2
+        sentence = story[place]
+        # A story may say a sentence twice: nothing that follows it anywhere is taken, nor itself.
+        near = {sentence} | {after for before, after in pairwise(story) if before == sentence}
+        second = rng.choice([each for each in story[place + 2 :] if each not in near] if is_same else kept[other])
+        for name, value in zip(pairs, (sentence, second, is_same), strict=True):
             pairs[name].append(value)
     return pairs
 

@@ -9,14 +9,14 @@ from typing import Any
 from .sweeps import Variant
 
 # Each size was tried on two CPU cores; `quick` only shows that everything runs.
-COPY = {"dataset": "copy", "options": {"min_length": 6, "max_length": 12}, "train_size": 8_000, "epochs": 12}
+COPY = {"dataset": "copy", "options": {"min_length": 6, "max_length": 12}, "train_size": 6_000, "epochs": 8}
 RECURRENT = {
     "rung": "seq2seq",
     "config": {"cell_type": "lstm", "hidden_size": 128, "embedding_size": 64, "num_hidden_layers": 1},
     "learning_rate": 3e-3,
     "batch_size": 64,
 }
-NUMBERS = {"dataset": "numbers", "options": {"languages": ["en"]}, "train_size": 6_000, "epochs": 12}
+NUMBERS = {"dataset": "numbers", "options": {"languages": ["en"]}, "train_size": 4_000, "epochs": 5}
 ATTENTIVE = {
     "rung": "transformer",
     "config": {
@@ -24,7 +24,7 @@ ATTENTIVE = {
         "num_hidden_layers": 2,
         "intermediate_size": 128,
         "num_attention_heads": 4,
-        "max_position_embeddings": 64,
+        "max_position_embeddings": 128,
         "label_smoothing": 0.0,
     },
     "learning_rate": 2e-3,

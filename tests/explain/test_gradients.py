@@ -1,0 +1,400 @@
+"""Gradient flow equals what autograd gives for torch's own modules, for explicit Jacobians and for plain loops."""
+
+import copy
+import json
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from transformers import Trainer, TrainerCallback, TrainingArguments
+from typer.testing import CliRunner
+
+import hf_edu_models
+from hf_edu_models.cli import app
+from hf_edu_models.explain import gradient_callback, gradients, vanishing
+from hf_edu_models.explain.figure_style import save_figure
+from hf_edu_models.explain.gradient_pictures import draw_gradient_flow, draw_lesson, draw_training
+
+VOCABULARY, HIDDEN, WORDS, ROWS, LENGTH = 19, 6, 5, 3, 8
+SIZES = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "dropout": 0.0, "initializer_range": 0.6}
+CELLS = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
+ATTENTION = {"vocab_size": VOCABULARY, "hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3}
+ATTENTION |= {"intermediate_size": 10, "dropout": 0.1, "attention_dropout": 0.0}
+
+
+def language_model(cell="lstm", layers=1, **changes):
+    config = hf_edu_models.EduRecurrentConfig(
+        cell_type=cell, num_hidden_layers=layers, embedding_size=WORDS, **SIZES | changes
+    )
+    return hf_edu_models.EduRecurrentForCausalLM(config).double()
+
+
+def translator(**changes):
+    settings = SIZES | {"embedding_size": WORDS, "num_hidden_layers": 1, "cell_type": "gru"} | changes
+    return hf_edu_models.EduSeq2SeqForConditionalGeneration(hf_edu_models.EduSeq2SeqConfig(**settings)).double()
+
+
+def words(*shape, seed=1):
+    return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def torch_cell(ours):
+    """torch's cell with the weights of ours."""
+    theirs = CELLS[type(ours).__name__.removesuffix("Cell").lower()](ours.input_weight.shape[1], HIDDEN).double()
+    names = {"weight_ih": "input_weight", "weight_hh": "state_weight", "bias_ih": "input_bias", "bias_hh": "state_bias"}
+    theirs.load_state_dict({name: getattr(ours, own).detach() for name, own in names.items()})
+    return theirs
+
+
+def by_hand(model, input_ids):
+    """Norms of dL/dh_t (and dL/dc_t) through a plain loop of torch's cell; the loss is the last word's."""
+    cell = torch_cell(model.model.stack.layers[0].forward_cell)
+    vectors, state, states = model.model.embed_tokens(input_ids).detach(), None, []
+    for step in vectors.unbind(1)[:-1]:
+        state = cell(step, state)
+        states.append(state if isinstance(state, tuple) else (state,))
+    logits = states[-1][0] @ model.lm_head.weight.detach().T
+    loss = nn.functional.cross_entropy(logits, input_ids[:, -1])
+    flat = [part for parts in states for part in parts]
+    grads = torch.autograd.grad(loss, flat, allow_unused=True)
+    norms = [np.zeros(len(input_ids)) if g is None else g.norm(dim=-1).numpy() for g in grads]
+    count = len(states[0])
+    return float(loss.detach()), [np.stack(norms[part::count], axis=1) for part in range(count)]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("form", ["eager", "fused"])
+def test_norms_along_time_are_those_of_a_loop_of_torchs_cells(cell, form):
+    model, input_ids = language_model(cell, recurrent_implementation=form), words(ROWS, LENGTH)
+    flow = gradients.gradient_flow(model, {"input_ids": input_ids})
+    loss, norms = by_hand(model, input_ids)
+    state = flow.states["layer 1"]
+    assert flow.loss == pytest.approx(loss, rel=1e-9)
+    np.testing.assert_allclose(state.hidden[:, :-1], norms[0], rtol=1e-9)
+    assert (state.hidden[:, -1] == 0).all(), "no word is predicted from the last step"
+    if cell == "lstm":
+        np.testing.assert_allclose(state.memory[:, :-1], norms[1], rtol=1e-9)
+    np.testing.assert_allclose(state.by_distance(), norms[0].mean(axis=0)[::-1], rtol=1e-9)
+
+
+def test_the_plain_cells_gradient_is_the_product_of_its_jacobians():
+    """dh_t/dh_{t-1} = diag(1 - h_t^2) U, so dL/dh_t = dL/dh_T times their product (Bengio et al. 1994)."""
+    model, input_ids = language_model("rnn"), words(1, LENGTH)
+    flow = gradients.gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
+    cell = model.model.stack.layers[0].forward_cell
+    with torch.no_grad():
+        hidden = model.model(input_ids=input_ids).last_hidden_state[0]
+        weight, answer = model.lm_head.weight, input_ids[0, -1]
+        row = (weight @ hidden[-2]).softmax(dim=0) @ weight - weight[answer]
+        for step in reversed(range(LENGTH - 1)):
+            assert flow.hidden[0, step] == pytest.approx(float(row.norm()), rel=1e-9)
+            row = row @ torch.diag(1 - hidden[step] ** 2) @ cell.state_weight
+
+
+@pytest.mark.parametrize("cell", ["gru", "lstm"])
+def test_gate_products_are_the_derivative_through_the_gates_alone(cell):
+    """With gates and candidates held fixed, the state moves only by what its gates keep."""
+    model, input_ids = language_model(cell), words(ROWS, LENGTH)
+    state = gradients.gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
+    ours = model.model.stack.layers[0].forward_cell
+    kept, current = [], ours.start(model.model.embed_tokens(input_ids).detach())
+    with torch.no_grad():
+        for step in model.model.embed_tokens(input_ids).unbind(1):
+            inside = nn.functional.linear(step, ours.input_weight, ours.input_bias)
+            inside = inside + nn.functional.linear(current[0], ours.state_weight, ours.state_bias)
+            kept.append(torch.sigmoid(inside[:, HIDDEN : 2 * HIDDEN]).numpy())
+            current = ours(step, current)
+    products = state.gate_products()
+    assert products[0] == 1.0
+    for distance in range(1, LENGTH - 1):
+        through = np.prod(kept[LENGTH - 1 - distance : LENGTH - 1], axis=0)
+        assert products[distance] == pytest.approx(through.mean(), rel=1e-6)
+
+
+def test_a_plain_cell_has_no_gates_and_no_memory():
+    state = gradients.gradient_flow(language_model("rnn"), {"input_ids": words(ROWS, LENGTH)}).states["layer 1"]
+    with pytest.raises(ValueError, match="no gates"):
+        state.gate_products()
+    with pytest.raises(ValueError, match="no memory"):
+        state.by_distance("memory")
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+def test_padding_changes_no_norm(side):
+    model, input_ids = language_model("lstm", layers=2), words(1, LENGTH)
+    alone = gradients.gradient_flow(model, {"input_ids": input_ids})
+    filler, ones = torch.zeros(1, 3, dtype=torch.long), torch.ones(1, LENGTH, dtype=torch.long)
+    parts = [(filler, filler), (input_ids, ones)]
+    ids, mask = (torch.cat(each, dim=1) for each in zip(*(parts if side == "left" else parts[::-1]), strict=True))
+    padded = gradients.gradient_flow(model, {"input_ids": ids, "attention_mask": mask})
+    for name, state in alone.states.items():
+        np.testing.assert_allclose(padded.states[name].by_distance(), state.by_distance(), rtol=1e-9)
+        np.testing.assert_allclose(padded.states[name].gate_products(), state.gate_products(), rtol=1e-6)
+        assert np.isnan(padded.states[name].hidden).sum() == 3
+    assert padded.layers == pytest.approx(alone.layers)
+
+
+@pytest.mark.parametrize("reverse", [True, False])
+def test_an_encoder_is_shown_by_the_places_of_its_text(reverse):
+    """The word that is read last lies next to the decoder: the first one where the source is reversed."""
+    model = translator(reverse_source=reverse)
+    batch = {"input_ids": words(ROWS, 5), "labels": words(ROWS, 4, seed=2)}
+    flow = gradients.gradient_flow(model, batch, loss_at="all")
+    state = flow.states["encoder layer 1"]
+    assert state.positions.tolist() == list(range(5))[:: -1 if reverse else 1]
+    encoder = model.get_encoder()
+    outputs = encoder(batch["input_ids"], return_dict=True)
+    loss = model(encoder_outputs=outputs, labels=batch["labels"]).loss
+    (grad,) = torch.autograd.grad(loss, outputs.final_state)
+    np.testing.assert_allclose(state.hidden[:, -1], grad[:, 0].norm(dim=-1).numpy(), rtol=1e-9)
+    by_place = flow.positions["encoder layer 1"]
+    np.testing.assert_allclose(by_place[:, 0 if reverse else -1], state.hidden[:, -1])
+
+
+def test_both_directions_of_a_layer_are_measured():
+    config = hf_edu_models.EduRecurrentConfig(bidirectional=True, num_hidden_layers=1, cell_type="gru", **SIZES)
+    model = hf_edu_models.EduRecurrentForSequenceClassification(config).double()
+    flow = gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH), "labels": torch.tensor([0, 1, 0])})
+    ahead, back = flow.states["layer 1"], flow.states["layer 1 backwards"]
+    assert back.positions[0] == LENGTH - 1 and (back.hidden[:, -1] > 0).all() and (ahead.hidden[:, -1] > 0).all()
+    total = np.sqrt((ahead.hidden**2).sum() + (back.hidden**2).sum())
+    assert flow.layers["layer 1"] == pytest.approx(total)
+
+
+def deep_models():
+    """A model, a batch, and where its hidden states are in its outputs."""
+    small = ATTENTION | {"max_position_embeddings": 20}
+    labels = {"input_ids": words(ROWS, LENGTH), "labels": words(ROWS, LENGTH)}
+    yield hf_edu_models.EduGPTForCausalLM(hf_edu_models.EduGPTConfig(**small)), labels, {"": "hidden_states"}
+    yield hf_edu_models.EduBertForMaskedLM(hf_edu_models.EduBertConfig(**small)), labels, {"": "hidden_states"}
+    pair = {"input_ids": words(ROWS, 5), "labels": words(ROWS, LENGTH)}
+    both = {"encoder ": "encoder_hidden_states", "decoder ": "decoder_hidden_states"}
+    config = hf_edu_models.EduTransformerConfig(**ATTENTION)
+    yield hf_edu_models.EduTransformerForConditionalGeneration(config), pair, both
+
+
+@pytest.mark.parametrize("number", range(3), ids=["gpt", "bert", "transformer"])
+@pytest.mark.parametrize("loss_at", ["last", "all"])
+def test_norms_through_layers_are_those_of_the_models_hidden_states(number, loss_at):
+    model, batch, homes = list(deep_models())[number]
+    model = model.double()
+    flow = gradients.gradient_flow(model, batch, loss_at)
+    wanted = dict(batch)
+    if loss_at == "last":
+        wanted["labels"] = torch.cat([torch.full((ROWS, LENGTH - 1), -100), batch["labels"][:, -1:]], dim=1)
+    outputs = model.eval()(**wanted, output_hidden_states=True)
+    assert flow.loss == pytest.approx(float(outputs.loss.detach()))
+    names = []
+    for side, home in homes.items():
+        # The last of a pre-norm model is normalised once more; what the layer itself gives is not in the outputs.
+        states = outputs[home][: -1 if number == 0 else None]
+        found = torch.autograd.grad(outputs.loss, states, retain_graph=True)
+        for place, grad in enumerate(found):
+            name = side + (f"layer {place}" if place else "words")
+            assert flow.layers[name] == pytest.approx(float(grad.norm()), rel=1e-6)
+            np.testing.assert_allclose(flow.positions[name], grad.norm(dim=-1).numpy(), rtol=1e-6, atol=1e-12)
+            names.append(name)
+    assert set(names) <= set(flow.layers) and len(flow.layers) == 3 * len(homes)
+
+
+def test_weights_have_the_norms_that_backward_gives_and_nothing_is_left_behind():
+    model, _, _ = next(deep_models())
+    model.train()
+    model.model.embed_tokens.weight.requires_grad_(False)
+    marked = model.model.layers[0].feed_forward.inner_proj.weight
+    marked.grad = torch.full_like(marked, 7.0)
+    twin = copy.deepcopy(model)
+    flow = gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH)}, "all")
+    assert (marked.grad == 7.0).all() and model.training and not model.model.embed_tokens.weight.requires_grad
+    assert not any(module._forward_hooks for module in model.modules())
+    twin.zero_grad()
+    twin.eval()(input_ids=words(ROWS, LENGTH), labels=words(ROWS, LENGTH)).loss.backward()
+    wanted = {name: float(w.grad.norm()) for name, w in twin.named_parameters() if w.requires_grad}
+    assert flow.parameters == pytest.approx(wanted, rel=1e-4)
+    for before, after in zip(twin.parameters(), model.parameters(), strict=True):
+        assert torch.equal(before, after)
+
+
+def test_settings_come_back_even_after_an_error():
+    model = language_model("lstm").train()
+    with pytest.raises(ValueError, match="no loss"):
+        gradients.gradient_flow(model.model, {"input_ids": words(ROWS, LENGTH)})
+    with pytest.raises(ValueError, match="vocabulary"):
+        gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH) + 100})
+    assert model.config.recurrent_implementation == "fused" and model.training
+    with pytest.raises(ValueError, match="choose one of last, all"):
+        gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH)}, "first")
+
+
+def test_the_lesson_shows_the_plain_cell_forgetting_and_the_gates_keeping():
+    lesson = vanishing.vanishing_gradient_lesson(length=40, hidden_size=24, batch_size=4)
+    lost = {cell: norms[-1] / norms[0] for cell, norms in lesson.norms.items()}
+    assert all(len(norms) == 40 for norms in lesson.norms.values())
+    assert lost["rnn"] < 1e-3 * lost["gru"] and lost["rnn"] < 1e-3 * lost["lstm"]
+    for products in lesson.gate_products.values():
+        assert (np.diff(products) < 0).all()
+        # New gates are nearly at the sigmoid of their bias, so their product falls nearly as its powers do.
+        assert products[10] ** 0.1 == pytest.approx(1 / (1 + np.exp(-lesson.gate_bias)), rel=0.05)
+    open_gates = vanishing.vanishing_gradient_lesson(("lstm",), length=40, hidden_size=24, batch_size=4, gate_bias=3)
+    assert open_gates.gate_products["lstm"][-1] > 100 * lesson.gate_products["lstm"][-1]
+    assert len(lesson.rows()) == 3 * 40
+    with pytest.raises(ValueError, match="length must be at least 2"):
+        vanishing.vanishing_gradient_lesson(length=1)
+
+
+def test_the_lesson_leaves_the_random_numbers_alone():
+    before = torch.get_rng_state()
+    vanishing.vanishing_gradient_lesson(("rnn",), length=3, hidden_size=4, batch_size=1)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def training(folder, callbacks, steps=7, model=None, **changes):
+    model = model or language_model("gru", layers=2).float()
+    data = [{"input_ids": row, "labels": row} for row in words(24, LENGTH)]
+    settings = {"max_steps": steps, "per_device_train_batch_size": 4, "report_to": "none", "use_cpu": True}
+    settings |= {"save_strategy": "no", "disable_tqdm": True, "max_grad_norm": 0.5, "learning_rate": 0.01} | changes
+    arguments = TrainingArguments(output_dir=str(folder), **settings)
+    trainer = Trainer(model=model, args=arguments, train_dataset=data, callbacks=callbacks)
+    trainer.train(resume_from_checkpoint=changes.get("resume_from_checkpoint"))
+    return trainer
+
+
+def test_the_callback_writes_the_norms_that_the_optimizer_sees_and_changes_no_training(tmp_path):
+    start = language_model("gru", layers=2).float()
+    seen = []
+
+    class Spy(TrainerCallback):
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            self.before = {name: (w.grad.clone(), w.detach().clone()) for name, w in model.named_parameters()}
+
+        def on_optimizer_step(self, args, state, control, model=None, **kwargs):
+            seen.append((self.before, {name: w.detach().clone() for name, w in model.named_parameters()}))
+
+    callback = gradient_callback.GradientFlowCallback(every=3)
+    trainer = training(tmp_path, [Spy(), callback], model=copy.deepcopy(start))
+    plain = training(tmp_path / "plain", [], model=copy.deepcopy(start))
+    for one, other in zip(trainer.model.parameters(), plain.model.parameters(), strict=True):
+        assert torch.equal(one, other)
+
+    rows = gradient_callback.read_gradients(tmp_path)
+    assert [row["step"] for row in rows] == [1, 4, 7]
+    assert list(rows[0]["gradient_norm"]) == ["embed_tokens", "layer 1", "layer 2", "lm_head"]
+    for row in rows:
+        before, after = seen[row["step"] - 1]
+        inside = [name for name in before if ".layers.1." in name]
+        grads = torch.cat([before[name][0].flatten() for name in inside])
+        assert row["gradient_norm"]["layer 2"] == pytest.approx(float(grads.norm()), rel=1e-5)
+        old = torch.cat([before[name][1].flatten() for name in inside])
+        new = torch.cat([after[name].flatten() for name in inside])
+        assert row["update_ratio"]["layer 2"] == pytest.approx(float((new - old).norm() / old.norm()), rel=1e-4)
+        total = np.sqrt(sum(norm**2 for norm in row["gradient_norm"].values()))
+        assert total <= 0.5 * (1 + 1e-4), "norms are those after clipping"
+    assert (tmp_path / "pictures/gradients.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_callback_goes_on_in_the_file_of_a_resumed_run(tmp_path):
+    saving = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 100}
+    model = language_model("gru").float()
+    training(tmp_path, [gradient_callback.GradientFlowCallback(every=1)], 6, copy.deepcopy(model), **saving)
+    whole = gradient_callback.read_gradients(tmp_path)
+    with open(tmp_path / "gradients.jsonl", "a") as file:
+        file.write('{"step": 7, "gradi')  # killed in the middle of a line
+    again = saving | {"resume_from_checkpoint": str(tmp_path / "checkpoint-4")}
+    training(tmp_path, [gradient_callback.GradientFlowCallback(every=1)], 6, copy.deepcopy(model), **again)
+    resumed = gradient_callback.read_gradients(tmp_path)
+    assert [row["step"] for row in resumed] == list(range(1, 7))
+    for one, other in zip(whole, resumed, strict=True):
+        assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-4)
+
+
+def test_the_callback_refuses_what_it_cannot_do(tmp_path):
+    with pytest.raises(ValueError, match="at least 1"):
+        gradient_callback.GradientFlowCallback(every=0)
+    with pytest.raises(FileNotFoundError, match="GradientFlowCallback"):
+        gradient_callback.read_gradients(tmp_path)
+    with pytest.raises(ValueError, match="every=1"):
+        draw_training([])
+
+
+@pytest.mark.parametrize(
+    "name, layer",
+    [
+        ("model.encoder.layers.0.feed_forward.inner_proj.weight", "encoder layer 1"),
+        ("model.decoder.stack.layers.2.forward_cell.state_weight", "decoder layer 3"),
+        ("module.model.layers.11.self_attention.qkv_proj.weight", "layer 12"),
+        ("model.embed_tokens.weight", "embed_tokens"),
+        ("model.decoder.score.query_weight", "decoder score"),
+        ("lm_head.decoder.bias", "lm_head decoder"),
+    ],
+)
+def test_weights_are_grouped_by_layer(name, layer):
+    assert gradient_callback.layer_of(name) == layer
+
+
+def test_pictures_have_every_line_and_end_as_asked(tmp_path):
+    lesson = vanishing.vanishing_gradient_lesson(length=10, hidden_size=6, batch_size=2)
+    left, right = draw_lesson(lesson).axes
+    assert left.get_yscale() == "log" and len(left.lines) == 3 and len(right.lines) == 4
+    np.testing.assert_allclose(left.lines[0].get_ydata(), lesson.norms["rnn"] / lesson.norms["rnn"][0])
+    flow = gradients.gradient_flow(language_model("lstm", layers=2), {"input_ids": words(1, LENGTH)})
+    figure = draw_gradient_flow(flow, {"input": ["$a", "<b>", *"cdefgh"]})
+    assert len(figure.axes[0].lines) == 4, "hidden state and memory of two layers"
+    for ending in ("png", "svg"):
+        assert save_figure(figure, tmp_path / f"new/flow.{ending}").stat().st_size > 1000
+    assert [file.name for file in (tmp_path / "new").iterdir() if file.name.startswith(".")] == []
+    with pytest.raises(ValueError, match=r"\.png or \.svg"):
+        save_figure(figure, tmp_path / "flow.pdf")
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory):
+    """A tiny model of each kind of head, with its tokenizer."""
+    from hf_edu_models.data import train_tokenizer
+
+    folder, texts = tmp_path_factory.mktemp("checkpoints"), ["the cat sat on the mat", "a dog ran to the house"]
+    tokenizers = {rung: train_tokenizer(texts, "word", 50, rung=rung) for rung in ("recurrent", "seq2seq")}
+    tokenizers["bert"] = train_tokenizer(texts, "wordpiece", 60, rung="bert")
+    size = {"vocab_size": 60}
+    models = {
+        "recurrent": language_model("gru", **size).float(),
+        "seq2seq": translator(**size).float(),
+        "bert": hf_edu_models.EduBertForMaskedLM(hf_edu_models.EduBertConfig(**ATTENTION | size)),
+    }
+    for rung, model in models.items():
+        model.save_pretrained(folder / rung)
+        tokenizers[rung].save_pretrained(folder / rung)
+    hf_edu_models.EduBertModel(hf_edu_models.EduBertConfig(**ATTENTION | size)).save_pretrained(folder / "body")
+    tokenizers["bert"].save_pretrained(folder / "body")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "rung, extra", [("recurrent", []), ("seq2seq", ["--target", "a dog"]), ("seq2seq", []), ("bert", [])]
+)
+def test_the_command_draws_any_rung_and_writes_its_numbers(checkpoints, tmp_path, rung, extra):
+    out = tmp_path / "flow.png"
+    arguments = ["explain", "gradients", str(checkpoints / rung), "the cat sat", "--out", str(out), *extra]
+    run = CliRunner().invoke(app, arguments)
+    assert run.exit_code == 0, run.output + str(run.exception)
+    assert out.stat().st_size > 1000
+    table = out.with_suffix(".csv").read_text().splitlines()
+    assert table[0] == "what,where,row,position,norm" and len(table) > 10
+
+
+def test_the_command_says_what_is_wrong(checkpoints, tmp_path):
+    def problem(*arguments):
+        return str(CliRunner().invoke(app, ["explain", "gradients", *arguments]).exception)
+
+    assert "either a model and a text, or --lesson" in problem()
+    assert "either a model and a text, or --lesson" in problem(str(checkpoints / "bert"))
+    assert "no target side" in problem(str(checkpoints / "bert"), "the cat", "--target", "x")
+    assert "no loss" in problem(str(checkpoints / "body"), "the cat")
+    assert "can be loaded" in problem(str(tmp_path / "nothing"), "the cat")
+    assert ".png or .svg" in problem("--lesson", "--out", str(tmp_path / "x.gif"))
+    assert "is empty" in problem(str(checkpoints / "bert"), " ")
+
+
+def test_rows_are_json():
+    flow = gradients.gradient_flow(language_model("gru"), {"input_ids": words(1, LENGTH)})
+    assert json.loads(json.dumps(flow.rows()))[0]["what"] == "layer"
