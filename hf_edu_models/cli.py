@@ -12,7 +12,9 @@ from rich.text import Text
 from .data.show import show_corpus
 from .explain.cli import app as explain
 from .explain.figure_cli import app as figure
+from .generating import GENERATE_HELP, TRANSLATE_HELP, generate
 from .hub.cli import card, push
+from .training.cli import evaluate, train
 
 app = typer.Typer(
     help="The history of sequence modelling as first-class Hugging Face models.",
@@ -61,7 +63,7 @@ def convert(
 @app.command()
 def doctor(
     checkpoint_or_class: Annotated[str, typer.Argument(help="A folder, a Hub id, or package.module:Class.")],
-    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run a checkpoint's own code.")] = False,
+    trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
     settings: Annotated[list[str] | None, typer.Option("--set", help="name=value of a class's configuration.")] = None,
     quick: Annotated[bool, typer.Option("--quick", help="Leave out loading it in a new Python.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")] = False,
@@ -76,6 +78,10 @@ def doctor(
 
 
 app.command("data")(show_corpus)
+app.command("generate", help=GENERATE_HELP)(generate)
+app.command("translate", help=TRANSLATE_HELP)(generate)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(train)
+app.command()(evaluate)
 app.command()(card)
 app.command()(push)
 app.add_typer(explain, name="explain")
