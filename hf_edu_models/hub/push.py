@@ -75,11 +75,13 @@ def push_run(
         return push
     token = usable_token(token)
     keep(checkpoint.folder, made)
-    with in_one_sentence(repo_id, token):
+
+    def ask() -> Any:
         api = HfApi(token=token, library_name="hf_edu_models")
         _prepare_repository(api, repo_id, private, revision)
-        commit = send(api, repo_id, contents, message, revision)
-    return replace(push, url=str(commit.commit_url))
+        return send(api, repo_id, contents, message, revision)
+
+    return replace(push, url=str(in_one_sentence(repo_id, token, ask).commit_url))
 
 
 def check_repo_id(repo_id: str) -> None:
@@ -181,7 +183,8 @@ class PushesWithCard:
             return super().push_to_hub(commit_message, blocking, token, revision, **card)
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         token = usable_token(token or self.args.hub_token)
-        with in_one_sentence(self.args.hub_model_id or Path(self.args.output_dir).name, token):
+
+        def ask() -> Any:
             if self.hub_model_id is None:
                 self.init_hf_repo(token=token)
             self.save_model(_internal_call=True)
@@ -191,8 +194,10 @@ class PushesWithCard:
             self._finish_current_push()
             contents = published_files(read_checkpoint(self.args.output_dir))
             api = HfApi(token=token, library_name="hf_edu_models")
-            revision = revision or self.args.hub_revision
-            return send(api, self.hub_model_id, contents, commit_message, revision, run_as_future=not blocking)
+            branch = revision or self.args.hub_revision
+            return send(api, self.hub_model_id, contents, commit_message, branch, run_as_future=not blocking)
+
+        return in_one_sentence(self.args.hub_model_id or Path(self.args.output_dir).name, token, ask)
 
 
 class UnsavedToken(str):

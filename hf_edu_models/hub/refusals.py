@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from .privacy import HIDDEN, without_secrets
 
+Answer = TypeVar("Answer")
 BY_STATUS = {
     401: "the Hub does not accept this token; make one with the right to write at huggingface.co/settings/tokens, "
     "then run `hf auth login` or set HF_TOKEN",
@@ -28,22 +29,18 @@ class HubUnreachable(ConnectionError):
     """The Hub did not answer, or the line was cut; the same command may be given again."""
 
 
-@contextmanager
-def in_one_sentence(repo_id: str, token: str) -> Iterator[None]:
-    """Turn what goes wrong on the way to the Hub into one sentence without the token.
+def in_one_sentence(repo_id: str, token: str, ask: Callable[[], Answer]) -> Answer:
+    """What `ask` gives; what goes wrong on the way to the Hub becomes one sentence without the token.
 
-    The original error is left out on purpose: what it quotes of a request may hold the token.
+    The original error is not chained to it: what it quotes of a request may hold the token.
     """
-    sentence = None
     try:
-        yield
+        return ask()
     except Exception as problem:
         sentence = explain(problem, repo_id)
         if sentence is None:
             raise
-    if sentence is not None:
-        text = without_secrets(str(sentence)).replace(token, HIDDEN)
-        raise type(sentence)(text)
+    raise type(sentence)(without_secrets(str(sentence)).replace(token, HIDDEN))
 
 
 def explain(problem: BaseException, repo_id: str) -> HubRefusal | HubUnreachable | None:

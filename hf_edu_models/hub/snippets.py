@@ -37,7 +37,8 @@ def _load(checkpoint: Checkpoint, name: str | None, first: str, extra: str) -> s
         f"model = {checkpoint.auto}.from_pretrained(name{extra})",
     ]
     if checkpoint.has_tokenizer:
-        lines.append("tokenizer = AutoTokenizer.from_pretrained(name)")
+        # The tokenizer has no code of its own, but transformers reads the model's configuration for it, and would ask.
+        lines.append(f"tokenizer = AutoTokenizer.from_pretrained(name{extra})")
     return "\n".join(lines)
 
 
