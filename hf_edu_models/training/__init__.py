@@ -31,6 +31,7 @@ _HOMES = {
     "corpus_for": "starting",
     "label_settings": "starting",
     "model_for": "starting",
+    "pairs_for": "starting",
     "task_of": "starting",
     "token_ids": "starting",
     "tokenizer_for": "starting",

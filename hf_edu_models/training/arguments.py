@@ -181,9 +181,9 @@ def parse_arguments(
 def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str, Any]:
     """Every setting that is not at its default, for people and for comparing runs; nothing of this machine."""
     settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "num_proc"))
-    return settings | _changed(
-        training_args, skip=("output_dir", "push_to_hub", "hub_token", "logging_dir", "run_name")
-    )
+    derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
+    machine = ("output_dir", "push_to_hub", "hub_token", "logging_dir", "run_name")
+    return settings | _changed(training_args, skip=derived + machine)
 
 
 def section_of(recipe: str) -> str:

@@ -75,8 +75,10 @@ def _guess(model: Any, tokenizer: Any, text: str, guesses: int) -> dict[str, str
 
 def _whole_word(ids: list[int], tokenizer: Any) -> int:
     """The place nearest to the middle where a word stands that is not in pieces; the middle if there is none."""
-    continues = continuation_table(tokenizer)
     middle = len(ids) // 2
+    if kind_of(tokenizer) == "char":
+        return middle
+    continues = continuation_table(tokenizer)
     whole = [
         place
         for place in range(1, len(ids) - 1)

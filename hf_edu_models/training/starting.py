@@ -13,8 +13,9 @@ from transformers import AutoConfig, AutoTokenizer, PreTrainedModel
 
 from ..data.columns import plan_columns, read_column
 from ..data.corpora import load_corpus
+from ..data.pretraining import build_nsp_pairs
 from ..data.tokenization import train_tokenizer
-from .arguments import RecipeArguments
+from .arguments import PretrainingArguments, RecipeArguments
 
 
 def corpus_for(args: RecipeArguments) -> Any:
@@ -47,6 +48,21 @@ def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str) -> Any:
         return train_tokenizer(corpus, args.tokenizer, args.vocab_size, lowercase=args.lowercase, rung=rung)
     with _missing_checkpoint_is_said(args.init_from):
         return AutoTokenizer.from_pretrained(args.init_from)
+
+
+def pairs_for(args: PretrainingArguments, corpus: Any, tokenizer: Any) -> dict[str, Any]:
+    """[CLS] a passage [SEP] the next one or another [SEP], by split; only train is cut more than once."""
+    return {
+        split: build_nsp_pairs(
+            texts,
+            tokenizer,
+            max_length=args.max_length,
+            repeats=args.repeats if split == "train" else 1,
+            split_sentences=args.split_sentences,
+            num_proc=args.num_proc,
+        )
+        for split, texts in corpus.items()
+    }
 
 
 def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrainedModel:

@@ -396,6 +396,11 @@ class EduTrainer(SafeRun, Trainer):
 class EduSeq2SeqTrainer(SafeRun, Seq2SeqTrainer):
     """Trainer for the rungs that turn a text into another."""
 
+    def evaluation_loop(self, *given: Any, **options: Any) -> Any:
+        """Each row once: rows that fill up the last batches of several processes are dropped, as Trainer does."""
+        self.gather_function = self.accelerator.gather_for_metrics
+        return super().evaluation_loop(*given, **options)
+
 
 class TruncatedBPTTTrainer(EduTrainer):
     """Truncated backpropagation through time: the state goes from batch to batch, the gradient stays inside each.
