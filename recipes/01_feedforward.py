@@ -30,7 +30,7 @@ def main(args, training_args):
     corpus = corpus_for(args)
     run = start_run(args, training_args, task="language_modeling")
 
-    # The text is one long row of tokens, cut into blocks. Their order does not matter: no window is longer than a block.
+    # The text is one long row of tokens, cut into blocks; they may be shuffled, for no window is as long as a block.
     tokenizer = tokenizer_for(args, corpus, rung="feedforward")
     blocks = group_into_blocks(corpus, tokenizer, args.max_length)
 

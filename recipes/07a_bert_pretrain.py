@@ -5,19 +5,19 @@
     python recipes/07a_bert_pretrain.py --preset wikitext --objective masked_lm   # without next sentences
     python recipes/07a_bert_pretrain.py --preset wikitext --whole-word-mask       # all pieces of a word or none
 
-A model that looks both ways would see the word that it has to guess, so the word is taken out of the text: of 15% of the
-tokens, 80% become [MASK], 10% another word and 10% stay, and all of these are to be found (Section 3.1 of the paper).
-Masks are drawn anew whenever a text is seen. Half of the second passages follow the first in their document, the others
-come from another document; the answer is read off [CLS].
+A model that looks both ways would see the word that it has to guess, so the word is taken out of the text: 15% of the
+tokens are to be found, of which 80% become [MASK], 10% another word, and 10% stay (Section 3.1 of the paper). Masks are
+drawn anew whenever a text is seen. Half of the second passages follow the first in their document, the others come from
+another document; the answer is read off [CLS].
 
-What was learnt is used by `07b_bert_finetune.py --init-from runs/bert_pretrain-wikitext`. The same loop without Trainer,
-line by line: `07a_bert_pretrain_accelerate.py`.
+What was learnt is used by `07b_bert_finetune.py --init-from runs/bert_pretrain-wikitext`. The same loop without
+Trainer, line by line: `07a_bert_pretrain_accelerate.py`.
 """
 
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining
 
 from hf_edu_models import EduBertConfig
-from hf_edu_models.data import DataCollatorForPreTraining, build_nsp_pairs, group_into_blocks
+from hf_edu_models.data import DataCollatorForPreTraining, group_into_blocks
 from hf_edu_models.metrics import compute_metrics_for, preprocess_logits_for
 from hf_edu_models.training import (
     EduTrainer,
@@ -27,6 +27,7 @@ from hf_edu_models.training import (
     finish_run,
     launch,
     model_for,
+    pairs_for,
     start_run,
     token_ids,
     tokenizer_for,
@@ -41,7 +42,7 @@ def main(args, training_args):
     settings = {"vocab_size": len(tokenizer), "max_position_embeddings": args.max_length}
     config = EduBertConfig(**settings | token_ids(tokenizer, "pad") | args.model)
     if args.objective == "pretraining":
-        encoded = {split: pairs(texts, tokenizer, args, split == "train") for split, texts in corpus.items()}
+        encoded = pairs_for(args, corpus, tokenizer)  # [CLS] a passage [SEP] the next one or another [SEP]
         model = model_for(AutoModelForPreTraining, config, args)
         training_args.label_names = ["labels", "next_sentence_label"]
     else:
@@ -62,18 +63,6 @@ def main(args, training_args):
     )
     trainer.train(resume_from_checkpoint=run.checkpoint)
     finish_run(run, trainer, args.objective, corpus, encoded, tokenizer, samples=filled_masks(corpus))
-
-
-def pairs(texts, tokenizer, args, is_train):
-    """[CLS] a passage [SEP] the next one or another [SEP]; the train split may be cut more than once."""
-    return build_nsp_pairs(
-        texts,
-        tokenizer,
-        max_length=args.max_length,
-        repeats=args.repeats if is_train else 1,
-        split_sentences=args.split_sentences,
-        num_proc=args.num_proc,
-    )
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@
 
 What the data has decides the layer on top: `sst2`, `cola` (one text), `mrpc`, `rte` (two), `stsb` (a number),
 `goemotions` (several labels at once), `wnut17`, `pos` (a tag for each word), `squad` (where the answer is), `swag`
-(which ending fits). `--init-from` takes a run's folder, or published weights after `hf-edu convert`, with its tokenizer.
+(which ending fits). `--init-from` takes a run's folder with its tokenizer, or published weights after `hf-edu convert`.
 
 The body changes little and fast: small learning rates, few epochs, and the best checkpoint by the task's own score is
 the one that is kept.
