@@ -2,8 +2,9 @@
 
 The weights of a decoder step can be read in two ways: as the alignment of the word that the step *says*, or of the word
 that it *reads*. Chen et al. 2020, arXiv:2004.14837, find that a Transformer aligns far better in the second reading
-(`shift=True`), and that the layer matters. Bahdanau's attention is decided before the step has read anything (its query
-is the state of the step before), so there the first reading is the right one.
+(`shift=True`), and that the layer matters. Small models of monotone tasks need not: they look where the next word comes
+from, and `best_layer` tells. Bahdanau's attention is decided before the step has read anything (its query is the state
+of the step before), so there the first reading is the right one.
 """
 
 from __future__ import annotations

@@ -65,7 +65,6 @@ def read_pairs(
     option: list[str] | None,
 ) -> dict[str, Any]:
     """Rows by split; a pair from the command line is a data set of one row, whatever the split."""
-    from ..data import load_corpus
     from ..data.show import _pairs, _value
 
     if (dataset is None) == (source is None and target is None):
@@ -75,11 +74,21 @@ def read_pairs(
             raise ValueError("give --source and --target together: an alignment has two sides")
         return {"test": [{"source": source, "target": target}]}
     options = {name: _value(value) for name, value in _pairs("option", option)}
-    corpus = load_corpus(dataset, source=source_language, target=target_language, **options)
+    corpus = load_data(dataset, source=source_language, target=target_language, **options)
     names = next(iter(corpus.values())).column_names
     if not {"source", "target"} <= set(names):
         raise ValueError(f"{dataset} has the columns {', '.join(names)}; alignment needs source and target")
     return corpus
+
+
+def load_data(name: str, **options: Any) -> Any:
+    """A corpus; an option that it does not take is the user's mistake, on a command line."""
+    from ..data import load_corpus
+
+    try:
+        return load_corpus(name, **options)
+    except TypeError as problem:
+        raise ValueError(str(problem)) from None
 
 
 def take(corpus: dict[str, Any], split: str, limit: int | None) -> list[dict[str, Any]]:
@@ -162,7 +171,7 @@ def link_table(alignment: Any) -> Table:
 
 
 def write(found: list[Any], rows: list[dict[str, Any]], out: Path) -> None:
-    from .alignment_pictures import MOST_PANELS, draw_alignments
+    from .alignment_pictures import draw_alignments, how_many_fit
     from .figure_style import save_figure
 
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -173,8 +182,8 @@ def write(found: list[Any], rows: list[dict[str, Any]], out: Path) -> None:
         text = json.dumps([alignment.to_dict() for alignment in found], ensure_ascii=False)
         out.write_text(f"{text}\n", encoding="utf-8")
     else:
-        gold = rows[:MOST_PANELS] if has_gold(rows) else None
-        save_figure(draw_alignments(found[:MOST_PANELS], gold), out)
+        count = how_many_fit(found)
+        save_figure(draw_alignments(found[:count], rows[:count] if has_gold(rows) else None), out)
 
 
 def check_out(out: Path | None) -> None:

@@ -20,18 +20,28 @@ def draw_alignments(alignments: Sequence[Alignment], gold: Sequence[dict[str, An
     """
     if not 1 <= len(alignments) <= MOST_PANELS:
         raise ValueError(f"one figure holds 1 to {MOST_PANELS} sentence pairs, got {len(alignments)}; choose some")
-    widths = [1.2 + 0.36 * max(len(pair.source), 2) for pair in alignments]
+    widths = [panel_width(pair) for pair in alignments]
     height = 1.9 + 0.3 * max(len(pair.target) for pair in alignments)
     figure, axes = new_figure(max(sum(widths), 4.5), height, columns=len(alignments), width_ratios=widths)
     axes = [axes] if len(alignments) == 1 else list(axes)
     for number, (axis, alignment) in enumerate(zip(axes, alignments, strict=True)):
         image = draw_panel(axis, alignment, gold[number] if gold is not None else None)
-    figure.colorbar(image, ax=axes, label="attention", shrink=0.7, pad=0.02)
+    figure.colorbar(image, ax=axes, label="attention", shrink=0.7, pad=0.02, panchor=False)
     handles = {}
     for axis in axes:
         handles |= dict(zip(*axis.get_legend_handles_labels()[::-1], strict=True))
     figure.legend(handles.values(), handles.keys(), loc="outside lower left", ncols=3, frameon=False, fontsize=9)
     return figure
+
+
+def panel_width(alignment: Alignment) -> float:
+    return 1.2 + 0.36 * max(len(alignment.source), 2)
+
+
+def how_many_fit(alignments: Sequence[Alignment], inches: float = 24) -> int:
+    """How many of the first alignments fit beside each other; one always does."""
+    widths = [panel_width(each) for each in alignments[:MOST_PANELS]]
+    return max(1, sum(sum(widths[: number + 1]) <= inches for number in range(len(widths))))
 
 
 def draw_panel(axis: Any, alignment: Alignment, gold: dict[str, Any] | None) -> Any:

@@ -88,7 +88,7 @@ def draw_positions(vectors: np.ndarray, title: str = "") -> Any:
     """The vectors, one row a place; their products; and three rows of these as curves."""
     size = vectors.shape[1]
     products = position_products(vectors)
-    figure, (left, middle, right) = new_figure(13, 4.2, columns=3, width_ratios=(1.3, 1, 1))
+    figure, (left, middle, right) = new_figure(15, 4.4, columns=3, width_ratios=(1.9, 1, 1))
     for axis in (left, middle):
         axis.grid(False)
     limit = np.abs(vectors).max()

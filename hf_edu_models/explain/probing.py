@@ -248,7 +248,7 @@ def save_probe(result: ProbeResult, path: str | os.PathLike, title: str = "") ->
 
 def draw_probe(result: ProbeResult, title: str = "") -> Any:
     """Accuracy by layer on the real labels and on the control's, with what needs no model as lines."""
-    figure, axis = new_figure(6.5, 4)
+    figure, axis = new_figure(6.5, 4.4)
     layers = [each.layer for each in result.layers]
     lines = (("linear probe", "accuracy"), ("control: a random label a word", "control"))
     for number, (label, name) in enumerate(lines):
@@ -257,7 +257,7 @@ def draw_probe(result: ProbeResult, title: str = "") -> Any:
     axis.axhline(result.majority_by_word, color=INK, linestyle="--", linewidth=1, label="each word's usual label")
     axis.axhline(result.majority, color=INK, linestyle=":", linewidth=1, label="the most frequent label")
     axis.set(xlabel="layer (0: embeddings)", ylabel="accuracy", ylim=(0, 1), xticks=layers, title=title)
-    axis.legend(frameon=False, fontsize=9, loc="best")
+    figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)  # in the axes it would hide lines
     note(
         figure,
         f"{result.train_words:,} words to learn from, {result.test_words:,} to judge, {len(result.labels)} labels",

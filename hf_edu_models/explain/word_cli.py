@@ -98,14 +98,14 @@ def probe(
     trust_remote_code: RemoteCode = False,
 ) -> None:
     """Fit a linear probe for token labels on every layer of a frozen model."""
-    from ..data import load_corpus
+    from .alignment_cli import load_data
     from .probing import check_probe_path, save_probe
     from .probing import probe as probe_layers
 
     if out is not None:
         check_probe_path(out)
     columns = None if tags is None else {"tags": tags}
-    corpus = load_corpus(dataset, task="token_classification", columns=columns, config=config)
+    corpus = load_data(dataset, task="token_classification", columns=columns, config=config)
     sizes = {"train_size": train_size, "test_size": test_size, "batch_size": batch_size, "seed": seed}
     result = probe_layers(*load(model, trust_remote_code), corpus, layers=layer or "all", **sizes, progress=True)
     show_probe(result)

@@ -6,12 +6,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from conftest import TRANSLATORS, by_name
+from attenders import TRANSLATORS, by_name
 from typer.testing import CliRunner
 
 import hf_edu_models
 from hf_edu_models.data import train_tokenizer
-from hf_edu_models.explain import align, best_layer, draw_alignments, draw_layers, score_links, symmetrize
+from hf_edu_models.explain import Alignment, align, best_layer, draw_alignments, draw_layers, score_links, symmetrize
+from hf_edu_models.explain.alignment_pictures import how_many_fit
 from hf_edu_models.explain.cli import app
 from hf_edu_models.metrics import load
 
@@ -242,6 +243,11 @@ def test_the_picture_marks_what_was_linked_and_what_is_right(built):
         draw_alignments([])
 
 
+def test_long_sentences_share_a_picture_with_fewer():
+    short, long = (Alignment(["a"] * size, ["b"], np.ones((1, size)) / size, []) for size in (3, 50))
+    assert how_many_fit([short] * 9) == 6 and how_many_fit([long] * 9) == 1 and how_many_fit([short, long, long]) == 2
+
+
 @pytest.fixture(scope="module")
 def folder(built, tmp_path_factory):
     folder = tmp_path_factory.mktemp("model")
@@ -303,6 +309,8 @@ def test_the_command_chooses_a_layer(folder, gold_file):
         (("--source", "a", "--target", "b", "--layer", "top"), "whole number or mean or best"),
         (("--source", "a", "--target", "b", "--layer", "best"), "no split 'validation'"),
         (("--source", "a", "--target", "b", "--limit", "0"), "at least 1"),
+        (("--dataset", "numbers", "--source-language", "en", "--target-language", "fr"), "is built in and has no"),
+        (("--dataset", "numbers", "--option", "size"), "name=value"),
     ],
 )
 def test_the_command_says_what_is_wrong(folder, arguments, message):

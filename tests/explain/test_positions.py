@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from conftest import ATTENDERS, TRANSLATORS
+from attenders import ATTENDERS, TRANSLATORS
 from typer.testing import CliRunner
 
 from hf_edu_models.explain import draw_positions, position_products, position_vectors

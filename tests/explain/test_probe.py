@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from conftest import ATTENDERS, by_name
+from attenders import ATTENDERS, by_name
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from typer.testing import CliRunner
 
