@@ -238,9 +238,10 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 def examine(check: Check, patient: Patient, findings: dict[str, Finding], quick: bool) -> Finding:
     """One check, whatever happens in it; a crash of the model is a finding, too."""
-    first = [name for name in check.needs if findings[name].status == "fail" or is_held_up(findings[name])]
-    if first:
-        verdict = skipped(f"mend first: {', '.join(first)}")
+    failed = [name for name in check.needs if findings[name].status == "fail"]
+    held_up = [name for name in check.needs if is_held_up(findings[name])]
+    if failed or held_up:
+        verdict = skipped(f"mend first: {', '.join(failed or held_up)}")
     elif quick and check.is_slow:
         verdict = skipped("left out in a quick look")
     elif check.name in NEEDS_TEXT and not patient.reads_text:

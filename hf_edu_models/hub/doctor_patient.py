@@ -229,7 +229,9 @@ def patient_of_checkpoint(source: str, workplace: Path, trust_remote_code: bool)
         config = AutoConfig.from_pretrained(source, trust_remote_code=trust_remote_code)
         model_class = class_of_checkpoint(source, config, trust_remote_code)
     except Exception as error:
-        hint = "" if trust_remote_code else "; if it brings its own code and you trust it, add --trust-remote-code"
+        brings_code = any(words in str(error) for words in ("trust_remote_code", "model type", "not known here"))
+        hint = "; it brings its own code: if you trust that, add --trust-remote-code"
+        hint = hint if brings_code and not trust_remote_code else ""
         raise ValueError(f"{source} cannot be read as a checkpoint ({one_line(error)}){hint}") from error
     return Patient(source, model_class, config, workplace, source, trust_remote_code)
 

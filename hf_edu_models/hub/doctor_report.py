@@ -80,7 +80,9 @@ class Report:
 
 def print_report(report: Report, console: Console) -> None:
     """The table, then a remedy for everything that is not as it should be, then one line that sums up."""
-    table = Table("check", "", "finding", title=Text(f"{report.patient} ({report.model_class})"), title_justify="left")
+    named = report.patient.endswith(report.model_class)
+    title = Text(report.patient if named else f"{report.patient} ({report.model_class})")
+    table = Table("check", "", "finding", title=title, title_justify="left")
     for finding in report.findings:
         status = Text(finding.status, style=COLOURS[finding.status])
         table.add_row(Text(finding.name), status, Text(finding.what, overflow="fold"))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
@@ -108,7 +110,7 @@ def wrong_shift(found: list[int], wanted: int) -> Verdict:
             "fine for a loss with smoothing or several parts; else compare it with cross_entropy(logits, labels)",
         )
     if found[0] > wanted:
-        return fail(f"labels are moved {found[0]} places where {wanted} is right: the loss shifts them once too often")
+        return fail(f"labels are moved by {found[0]} where {wanted} is right: the loss shifts them once too often")
     return fail(
         "labels are not moved: each word is asked to predict itself",
         "compare logits[:, :-1] with labels[:, 1:], as self.loss_function does in a causal language model",
@@ -189,7 +191,9 @@ def check_gradients(patient: Patient) -> Verdict:
     if loss is None:  # a body: everything that it says counts
         tensors = [value for value in fields(outputs).values() if isinstance(value, Tensor) and value.requires_grad]
         loss = sum(tensor.float().square().sum() for tensor in tensors)
-    trainable = {name: each for name, each in patient.model.named_parameters() if each.requires_grad}
+    frozen = frozen_names(patient)
+    named = patient.model.named_parameters()
+    trainable = {name: each for name, each in named if each.requires_grad and name not in frozen}
     if not isinstance(loss, Tensor) or not loss.requires_grad:
         return fail("the loss has no gradient at all", "look for .detach(), .item() or torch.no_grad() in forward")
     gradients = torch.autograd.grad(loss, list(trainable.values()), allow_unused=True)
@@ -200,3 +204,10 @@ def check_gradients(patient: Patient) -> Verdict:
     if broken:
         return fail(f"the gradient of {several(broken)} is NaN or infinite", "look for a division or a root at zero")
     return ok(f"reach all {len(trainable)} trainable parameters")
+
+
+def frozen_names(patient: Patient) -> set[str]:
+    """What the class freezes when it is built; loading forgets that for some of transformers' models."""
+    with torch.device("meta"):
+        built = patient.model_class(copy.deepcopy(patient.config))
+    return {name for name, each in built.named_parameters() if not each.requires_grad}

@@ -49,7 +49,7 @@ def check_code(patient: Patient) -> Verdict:
 def roots_of(patient: Patient) -> set[str]:
     """The packages that a stranger does not have."""
     modules = (patient.model_class.__module__, type(patient.config).__module__)
-    return {module.partition(".")[0] for module in modules} - {"transformers"}
+    return {module.partition(".")[0] for module in modules} - {"transformers", "transformers_modules"}
 
 
 def sources_of(patient: Patient) -> list[Path]:
@@ -169,7 +169,8 @@ def check_new_process(patient: Patient) -> Verdict:
     wrong = [name for name in expected if not same(said[name], expected[name].cpu())]
     if wrong:
         return fail(f"in a new process {several(wrong)} is another", "look for what depends on the package or machine")
-    return ok(f"a new process without {several(sorted(roots_of(patient)))} loads it by {auto}")
+    without = f" without {several(sorted(roots_of(patient)))}" if roots_of(patient) else ""
+    return ok(f"a new process{without} loads it by {auto}")
 
 
 def auto_class_of(patient: Patient) -> str:
@@ -178,6 +179,9 @@ def auto_class_of(patient: Patient) -> str:
     if known is not None:
         return known
     name = patient.model_class.__name__
+    for auto, entry in (getattr(patient.config, "auto_map", None) or {}).items():
+        if isinstance(entry, str) and entry.rpartition(".")[2] == name:
+            return auto
     for suffix, auto in AUTO_CLASSES.items():
         if name.endswith(suffix):
             return auto
