@@ -331,8 +331,8 @@ def test_attention_that_has_learnt_to_reverse_finds_the_words(tmp_path):
     tokenizer = train_tokenizer(corpus, kind="word", cache_dir=tmp_path)
     names = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
     sizes = {"hidden_size": 48, "embedding_size": 32, "maxout_size": 32, "encoder_hidden_size": 24}
-    config = hf_edu_models.EduBahdanauConfig(len(tokenizer), **sizes, **names, initializer_range=0.1)
-    config.decoder_start_token_id = tokenizer.bos_token_id
+    names["decoder_start_token_id"] = tokenizer.bos_token_id
+    config = hf_edu_models.EduBahdanauConfig(vocab_size=len(tokenizer), **sizes, **names, initializer_range=0.1)
     model = hf_edu_models.EduBahdanauForConditionalGeneration(config)
     options = {"per_device_train_batch_size": 64, "learning_rate": 5e-3, "num_train_epochs": 8, "report_to": "none"}
     arguments = Seq2SeqTrainingArguments(str(tmp_path), **options, save_strategy="no", use_cpu=True, disable_tqdm=True)
