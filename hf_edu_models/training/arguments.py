@@ -111,6 +111,8 @@ class RunArguments(Seq2SeqTrainingArguments):
     layer_lr_decay: float = option(1.0, "Learning rate of a layer as a part of the one above (ULMFiT: 1/2.6).")
     unfreeze_every: float = option(0.0, "Unfreeze one more layer from the top every so many epochs; 0 starts with all.")
 
+    quiet: bool = option(False, "Show one line of progress and no tables.")
+
     def __post_init__(self) -> None:
         if self.mixed_precision not in MIXED_PRECISION:
             raise ValueError(
@@ -120,6 +122,7 @@ class RunArguments(Seq2SeqTrainingArguments):
         if self.mixed_precision == "bf16" or (self.mixed_precision == "auto" and has_bf16 and not self.fp16):
             self.bf16 = True
         if not torch.accelerator.is_available() or self.use_cpu:
+            self.use_cpu = True  # or several processes without a GPU would not find each other
             self.dataloader_pin_memory = False  # nothing to copy to
         self.logging_nan_inf_filter = False  # a loss that is no number ends the run: nobody should average over it
         if self.average_checkpoints:
@@ -182,7 +185,7 @@ def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str,
     """Every setting that is not at its default, for people and for comparing runs; nothing of this machine."""
     settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "num_proc"))
     derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
-    machine = ("output_dir", "push_to_hub", "hub_token", "logging_dir", "run_name")
+    machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name")
     return settings | _changed(training_args, skip=derived + machine)
 
 
