@@ -24,6 +24,7 @@ from . import doctor_weights as weights
 from .doctor_patient import Patient, admit, one_line, undisturbed
 from .doctor_report import Finding, Report, Verdict, fail, print_report, skipped
 
+MEND_FIRST = "mend first: "
 TEXT, LOADS = ("build", "forward"), ("build", "post_init", "save")
 
 
@@ -238,10 +239,9 @@ def in_order(checks: Iterable[Check]) -> list[Check]:
 
 def examine(check: Check, patient: Patient, findings: dict[str, Finding], quick: bool) -> Finding:
     """One check, whatever happens in it; a crash of the model is a finding, too."""
-    failed = [name for name in check.needs if findings[name].status == "fail"]
-    held_up = [name for name in check.needs if is_held_up(findings[name])]
-    if failed or held_up:
-        verdict = skipped(f"mend first: {', '.join(failed or held_up)}")
+    causes = sorted({cause for name in check.needs for cause in causes_of(findings[name])})
+    if causes:
+        verdict = skipped(f"{MEND_FIRST}{', '.join(causes)}")
     elif quick and check.is_slow:
         verdict = skipped("left out in a quick look")
     elif check.name in NEEDS_TEXT and not patient.reads_text:
@@ -255,8 +255,13 @@ def examine(check: Check, patient: Patient, findings: dict[str, Finding], quick:
     return Finding(check.name, verdict.status, verdict.what, "" if is_well else verdict.remedy or check.remedy)
 
 
-def is_held_up(finding: Finding) -> bool:
-    return finding.status == "skipped" and finding.what.startswith("mend first")
+def causes_of(finding: Finding) -> list[str]:
+    """The failed checks that stand in the way: this one, or those that held it up itself."""
+    if finding.status == "fail":
+        return [finding.name]
+    if finding.status == "skipped" and finding.what.startswith(MEND_FIRST):
+        return finding.what.removeprefix(MEND_FIRST).split(", ")
+    return []
 
 
 def parse_settings(given: list[str]) -> dict[str, Any]:

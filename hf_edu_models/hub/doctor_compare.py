@@ -33,7 +33,7 @@ def write_inputs(patient: Patient, batch: int = BATCH, seed: int = 0) -> dict[st
     if not patient.is_encoder_decoder:
         return {"input_ids": words(patient, batch, LENGTH, seed=seed)}
     inputs = {"input_ids": words(patient, batch, SOURCE, seed=seed)}
-    if "SequenceClassification" in name and isinstance(patient.config.eos_token_id, int):
+    if "SequenceClassification" in name and isinstance(getattr(patient.config, "eos_token_id", None), int):
         inputs["input_ids"][:, -1] = patient.config.eos_token_id  # where Bart and its kin read the answer
     elif patient.takes("decoder_input_ids"):
         inputs["decoder_input_ids"] = words(patient, batch, LENGTH, seed=seed + 1)

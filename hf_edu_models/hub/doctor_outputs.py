@@ -12,7 +12,7 @@ from .doctor_compare import LENGTH, main_prediction, predictions, same, several,
 from .doctor_patient import Patient
 from .doctor_report import Verdict, fail, ok, skipped, warning
 
-NEW_TOKENS, BEAMS, PROMPT, PADDING = 8, 4, 5, 2
+NEW_TOKENS, BEAMS, PROMPT, PADDING = 6, 4, 5, 2
 NOT_TEXT = "its main input is no input_ids, and the doctor writes only text"
 
 

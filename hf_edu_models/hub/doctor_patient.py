@@ -258,7 +258,7 @@ def stir(model: PreTrainedModel) -> PreTrainedModel:
     """Larger weights, all different: at the usual start a fault changes too little to be seen."""
     with torch.no_grad():
         for parameter in model.parameters():
-            if parameter.is_floating_point() and parameter.numel():
+            if parameter.requires_grad and parameter.numel():
                 noise = torch.empty_like(parameter).uniform_(-0.5, 0.5)
                 largest = parameter.abs().amax()
                 parameter.copy_(parameter + 0.2 * largest * noise if largest >= 0.2 else noise)

@@ -139,9 +139,9 @@ def check_decoder_start(patient: Patient) -> Verdict:
         return skipped("no encoder-decoder with labels")
     inputs = write_inputs(patient)
     labels = targets_of(patient, inputs)["labels"]
-    places = (patient.config, patient.model.generation_config)
-    starts = [getattr(place, "decoder_start_token_id", None) for place in places] + [patient.config.bos_token_id]
-    start = next(start for start in starts if start is not None)
+    start = decoder_start(patient)
+    if start is None:
+        return fail("neither the configuration nor the generation settings say where the decoder starts")
     moved = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
     del inputs["decoder_input_ids"]
     with torch.no_grad():
@@ -150,6 +150,14 @@ def check_decoder_start(patient: Patient) -> Verdict:
     if not same(found, expected):
         return fail("with labels alone, the decoder does not read the start token and then the labels")
     return ok("with labels alone, the decoder reads the start token and then the labels")
+
+
+def decoder_start(patient: Patient) -> int | None:
+    """What `generate` would begin with."""
+    places = (patient.config, patient.model.generation_config)
+    names = ("decoder_start_token_id", "bos_token_id")
+    starts = [getattr(place, name, None) for name in names for place in places]
+    return next((start for start in starts if start is not None), None)
 
 
 def check_accumulation(patient: Patient) -> Verdict:

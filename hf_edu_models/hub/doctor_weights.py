@@ -5,9 +5,10 @@ from __future__ import annotations
 import copy
 import hashlib
 from collections import defaultdict
+from pathlib import Path
 
 import torch
-from safetensors.torch import load_file
+from safetensors import safe_open
 from torch import Tensor, nn
 from transformers import GenerationMixin, PreTrainedModel, set_seed
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
@@ -149,24 +150,33 @@ def check_new_head(patient: Patient) -> Verdict:
     if patient.model.base_model is patient.model:
         return skipped("the class has no head, or its base_model_prefix names no body")
     prefix = f"{patient.model_class.base_model_prefix}."
-    body = {name: tensor for name, tensor in saved_weights(patient).items() if name.startswith(prefix)}
-    loaded = patient.from_pretrained(None, config=copy.deepcopy(patient.config), state_dict=dict(body))
+    files = {name: file for name, file in saved_names(patient).items() if name.startswith(prefix)}
+    body = {name: read_weight(file, name) for name, file in files.items()}
+    loaded = patient.from_pretrained(None, config=copy.deepcopy(patient.config), state_dict=body)
+    del body
     weights = loaded.state_dict()
     forgotten = [name for name, tensor in weights.items() if is_unwritten(tensor)]
     if forgotten:
         return fail(f"on a body that was loaded, {several(forgotten)} are left as whatever was in memory")
-    original = saved_weights(patient)
-    lost = [name for name in body if name in weights and not torch.equal(weights[name].cpu(), original[name])]
+    found = [name for name in files if name in weights]
+    lost = [name for name in found if not torch.equal(weights[name].cpu(), read_weight(files[name], name))]
     if lost:
         return fail(f"loading a body into the class overwrites {several(lost)}")
     return ok("a new head starts fresh on a loaded body")
 
 
-def saved_weights(patient: Patient) -> dict[str, Tensor]:
-    weights = {}
+def saved_names(patient: Patient) -> dict[str, Path]:
+    """Every weight on disk, and the file that has it."""
+    names = {}
     for file in sorted(patient.saved.glob("*.safetensors")):
-        weights |= load_file(file)
-    return weights
+        with safe_open(file, "pt") as weights:
+            names |= dict.fromkeys(weights.keys(), file)
+    return names
+
+
+def read_weight(file: Path, name: str) -> Tensor:
+    with safe_open(file, "pt") as weights:
+        return weights.get_tensor(name)
 
 
 def check_buffers(patient: Patient) -> Verdict:
