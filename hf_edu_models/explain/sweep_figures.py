@@ -32,7 +32,8 @@ def about_sweep(variants: Sequence[Variant], seeds: int) -> str:
     model, corpus = settings["config"], Path(settings["dataset"]).name
     sizes = [f"hidden size {model['hidden_size']}", _count(model["num_hidden_layers"], "layer")]
     sizes += [_count(settings["epochs"], "epoch"), _count(seeds, "seed")]
-    text = f"{settings['train_size']:,} training rows of '{corpus}', {', '.join(sizes)}"
+    rows = f"{settings['pairs']:,} pairs" if "pairs" in settings else f"{settings['train_size']:,} training rows"
+    text = f"{rows} of '{corpus}', {', '.join(sizes)}"
     if "downstream" in settings:
         task = f"on '{Path(settings['downstream']).name}'" if settings["downstream"] else TOLD_APART
         text += f"; masked words of held-out pairs, hidden alike for all (80-10-10); fine-tuned {task}"
