@@ -18,6 +18,7 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler, nested_gather
 
 from ..data.bucketing import LengthBucketSampler
+from ..hub.push import PushesWithCard
 from .arguments import RunArguments
 from .checkpoints import (
     ASIDE,
@@ -30,6 +31,7 @@ from .checkpoints import (
     tidy,
 )
 from .fine_tuning import GradualUnfreezing, layer_groups
+from .progress import show_on_one_line
 from .run_folder import STATE
 
 
@@ -167,6 +169,8 @@ class SafeRun:
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
         if getattr(self.args, "unfreeze_every", 0):
             self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
+        if getattr(self.args, "quiet", False):
+            show_on_one_line(self, title=self.model.config.model_type.removeprefix("edu_"))
 
     def _load_callback_state(self) -> None:
         """Trainer makes callbacks anew from a checkpoint; ours must know their trainer and what was asked for now."""
@@ -267,6 +271,11 @@ class SafeRun:
         return prepare_data_loader(
             loader, device=self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
+
+    def evaluation_loop(self, *given: Any, **options: Any) -> Any:
+        """Draw no numbers that training would have drawn: how often it is evaluated changes nothing in a run."""
+        with torch.random.fork_rng(devices=[]):
+            return super().evaluation_loop(*given, **options)
 
     # Steps
 
@@ -389,11 +398,11 @@ def innermost_sampler(loader: Any) -> Any:
     return getattr(sampler, "sampler", None)
 
 
-class EduTrainer(SafeRun, Trainer):
+class EduTrainer(SafeRun, PushesWithCard, Trainer):
     """Trainer for the rungs that read or continue a text."""
 
 
-class EduSeq2SeqTrainer(SafeRun, Seq2SeqTrainer):
+class EduSeq2SeqTrainer(SafeRun, PushesWithCard, Seq2SeqTrainer):
     """Trainer for the rungs that turn a text into another."""
 
     def evaluation_loop(self, *given: Any, **options: Any) -> Any:
@@ -476,10 +485,10 @@ class TruncatedBPTTTrainer(EduTrainer):
             return
         from ..models.blocks_cache import RecurrentCache
 
-        kept = torch.load(self._carried_file(checkpoint), map_location=self.args.device, weights_only=True)
+        kept = torch.load(self._carried_file(checkpoint), map_location="cpu", weights_only=True)
         self._carried = RecurrentCache()
         for level, (state, seen) in enumerate(zip(kept["layers"], kept["seen"], strict=True)):
-            self._carried.write(level, tuple(state), seen)
+            self._carried.write(level, tuple(each.to(self.args.device) for each in state), seen)
 
     def _carried_file(self, folder: str) -> Path:
         return Path(folder) / f"carried_state_{self.args.process_index}.pt"

@@ -2,34 +2,18 @@
 
 import json
 import random
+import shutil
 from pathlib import Path
 
 import pytest
-import tiny_runs
 from safetensors.torch import load_file
-from tiny_runs import CASES, KillAtFile, KillAtStep, in_process, run_case
+from tiny_runs import KillAtFile, KillAtStep, in_process, run_case
 from torch import equal
 
 from hf_edu_models.training.checkpoints import ASIDE, checkpoints_of
 from hf_edu_models.training.run_folder import log_history
 
 NOT_REPEATED = ("runtime", "per_second", "train_loss", "total_flos")  # times, and what only one of two parts has seen
-
-
-@pytest.fixture(scope="module")
-def whole(tmp_path_factory):
-    """Every case once without a break, and the changes of files that it made."""
-    runs = {}
-
-    def get(name: str) -> tuple[Path, list[str]]:
-        if name not in runs:
-            folder = tmp_path_factory.mktemp("whole")
-            names = folder / "changes.txt"
-            assert in_process(run_case, name, folder / "run", kill=KillAtFile(names=str(names))) == 0
-            runs[name] = folder / "run", names.read_text().split()
-        return runs[name]
-
-    return get
 
 
 def losses(run: Path) -> list[dict]:
@@ -76,10 +60,85 @@ KILLS = {
     "early stopping": (5, 10),
     "unfreezing": (8,),
 }
-assert KILLS.keys() == CASES.keys()
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", KILLS)
 def test_killed_in_training(name, whole, tmp_path):
     run_with_kills(name, tmp_path, [KillAtStep(step) for step in KILLS[name]])
     assert_same_end(tmp_path, whole(name)[0])
+
+
+def test_killed_while_saving(whole, tmp_path):
+    """In the first checkpoint, before and after it is put in place, while old ones are dropped, and at the very end."""
+    draw = random.Random(0)
+    kills = [
+        KillAtFile(draw.randrange(1, 22)),
+        KillAtFile(0, "os.rename", "checkpoint-3"),
+        KillAtFile(1, "shutil.rmtree"),
+        KillAtFile(draw.randrange(1, 22)),
+        KillAtFile(0, "os.rename", "checkpoint-6"),
+        KillAtFile(0, "os.rename", "/checkpoint-3"),  # checkpoint-9 is there, checkpoint-3 is about to be dropped
+        KillAtFile(4, "os.remove"),  # some of a dropped checkpoint's files are gone
+        KillAtFile(draw.randrange(1, 22), part="/final"),
+        KillAtFile(draw.randrange(1, 12), "os.rename", "/final/"),
+        KillAtFile(0, "os.rename", "/final/config.json"),
+    ]
+    run_with_kills("random order", tmp_path, kills)
+    assert_same_end(tmp_path, whole("random order")[0])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("start", range(4))
+def test_killed_at_every_change_of_a_file(start, whole, tmp_path):
+    expected, changes = whole("random order")
+    for number in range(start, len(changes), 4):
+        run_with_kills("random order", tmp_path / str(number), [KillAtFile(number)])
+        assert_same_end(tmp_path / str(number), expected)
+
+
+def test_a_run_that_has_ended_ends_the_same_again(whole, tmp_path):
+    """Also one that was stopped early: it does not train on."""
+    for name in ("random order", "early stopping"):
+        folder = tmp_path / name
+        shutil.copytree(whole(name)[0], folder)
+        assert in_process(run_case, name, folder, resume=True) == 0
+        assert_same_end(folder, whole(name)[0])
+
+
+def test_the_best_checkpoint_and_the_patience_survive(whole):
+    """The marks were 1, 3, 2, 2.5: the second is the best, and two more were the patience."""
+    run, _ = whole("early stopping")
+    state = json.loads((checkpoints_of(run)[-1] / "trainer_state.json").read_text())
+    assert state["global_step"] == 12 and state["best_global_step"] == 6 and state["best_metric"] == 3.0
+    best = load_file(run / "checkpoint-6" / "model.safetensors")
+    assert all(equal(weight, best[name]) for name, weight in load_file(run / "model.safetensors").items())
+
+
+def test_more_patience_trains_on(whole, tmp_path):
+    shutil.copytree(whole("early stopping")[0], tmp_path / "run")
+    assert in_process(run_case, "early stopping", tmp_path / "run", resume=True, early_stopping_patience=3) == 0
+    marks = [line["eval_mark"] for line in log_history(tmp_path / "run") if "eval_mark" in line]
+    assert marks[:5] == [1.0, 3.0, 2.0, 2.5, 5.0]
+
+
+def test_resuming_takes_the_learning_rate_that_is_asked_for(whole, tmp_path):
+    """The advice after a loss that is not a number would be of no use otherwise."""
+    shutil.copytree(whole("random order")[0], tmp_path / "run")
+    for folder in checkpoints_of(tmp_path / "run")[1:]:
+        shutil.rmtree(folder)
+    (first,) = checkpoints_of(tmp_path / "run")
+    done = int(first.name.partition("-")[2])
+    assert in_process(run_case, "random order", tmp_path / "run", resume=True, learning_rate=0.005) == 0
+    before, after = (
+        {line["step"]: line["learning_rate"] for line in log_history(run) if "loss" in line}
+        for run in (whole("random order")[0], tmp_path / "run")
+    )
+    assert before.keys() == after.keys()
+    for step, rate in before.items():
+        assert after[step] == pytest.approx(rate / 2 if step > done else rate)
+
+
+def test_a_loss_between_two_lines_of_the_log_is_not_lost(whole):
+    """Checkpoints come every 3 steps and lines every 2: the test above would compare nothing otherwise."""
+    steps = [line["step"] for line in losses(whole("random order")[0])]
+    assert steps == list(range(2, 19, 2))

@@ -6,6 +6,7 @@ They run in processes of their own: a server imports the libraries once and fork
 import multiprocessing
 import os
 import signal
+import socket
 import sys
 from pathlib import Path
 
@@ -107,7 +108,7 @@ def masking(training_args):
 class Marks:
     """A score that rises, falls and rises again, by how often it was asked for: early stopping has to count."""
 
-    scores = [1.0, 3.0, 2.0, 2.5, 5.0, 6.0, 7.0]
+    scores = [1.0, 3.0, 2.0, 2.5, 5.0] + 9 * [4.0]
 
     def __init__(self, training_args):
         self.steps = training_args.eval_steps
@@ -121,10 +122,6 @@ def impatient(training_args):
     marks = Marks(training_args)
     marks.trainer = translating(training_args, metrics=marks)
     return marks.trainer
-
-
-def unfreezing(training_args):
-    return translating(training_args)
 
 
 STEPS = {"save_strategy": "steps", "save_steps": 3, "logging_steps": 2, "eval_strategy": "no", "learning_rate": 0.01}
@@ -143,7 +140,10 @@ CASES = {
     "accumulated": (translating, {"num_train_epochs": 4, "gradient_accumulation_steps": 2}),
     "accumulated states": (streaming, {"num_train_epochs": 5, "gradient_accumulation_steps": 2}),
     "early stopping": (impatient, {"num_train_epochs": 6} | EARLY),
-    "unfreezing": (unfreezing, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
+    # Sizes that two processes share out evenly
+    "shared pairs": (lambda args: translating(args, rows=24), {"num_train_epochs": 3}),
+    "shared buckets": (lambda args: translating(args, translator("bahdanau"), 60), {"max_tokens": 40}),
+    "unfreezing": (translating, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
 }
 
 
@@ -151,13 +151,13 @@ def arguments(folder: Path, **settings) -> RunArguments:
     return RunArguments(str(folder), use_cpu=True, disable_tqdm=True, **(STEPS | BATCH | settings))
 
 
-def run_case(name: str, folder: Path, resume: bool = False, kill=None, **settings) -> None:
+def run_case(name: str, folder: Path, resume: bool = False, kill=None, **settings):
     """A run from start to end, as a recipe does it; `kill` ends it by itself, as if from outside."""
     torch.set_num_threads(1)
     build, own = CASES[name]
     training_args = arguments(folder, **(own | settings))
-    task = "classification" if "mark" in own.get("metric_for_best_model", "") else "pretraining"
-    run = start_run(RecipeArguments(dataset="reverse", resume=resume), training_args, task)
+    # The score is the one that is given; "pretraining" stands for the loss.
+    run = start_run(RecipeArguments(dataset="reverse", resume=resume), training_args, "pretraining")
     trainer = build(training_args)
     if kill is not None:
         kill.arm(trainer, folder)
@@ -165,6 +165,40 @@ def run_case(name: str, folder: Path, resume: bool = False, kill=None, **setting
     trainer.save_final()
     if kill is not None:
         kill.report()
+    return trainer
+
+
+def run_without_dropout(name: str, folder: Path, rank: int = 0, world: int = 1, port: int = 0, **options) -> None:
+    """One process of `world`; dropout off, since every process draws its own. Predictions are kept to be compared."""
+    RECURRENT["dropout"] = ATTENTION["dropout"] = 0.0
+    if world > 1:
+        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        os.environ.update({key: str(value) for key, value in place.items()}, MASTER_ADDR="127.0.0.1")
+        options["ddp_backend"] = "gloo"
+    trainer = run_case(name, folder, **options)
+    output = trainer.predict(trainer.eval_dataset)
+    found = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+    torch.save(
+        {"world": found, "rank": trainer.args.process_index, "loss": output.metrics["test_loss"],
+         "predictions": output.predictions[0] if isinstance(output.predictions, tuple) else output.predictions},
+        folder / f"process-{rank}.pt",
+    )  # fmt: skip
+    if world > 1:
+        torch.distributed.barrier()
+        torch.distributed.destroy_process_group()
+
+
+def in_two_processes(function, *given, wait: float = 200, **options) -> list[int]:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    both = [
+        forks.Process(target=function, args=given, kwargs=options | {"rank": rank, "world": 2, "port": port})
+        for rank in range(2)
+    ]
+    for process in both:
+        process.start()
+    return [end_of(process, wait) for process in both]
 
 
 def die() -> None:
@@ -187,42 +221,60 @@ class KillAtStep(TrainerCallback):
 
 
 class KillAtFile:
-    """Dies at a change of the run's folder: Python tells its audit hooks of every file it opens, moves or removes."""
+    """Dies right before a change of the run's folder: Python tells its audit hooks of files it opens, moves or removes.
 
-    CHANGES = ("os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+    Args:
+        number: which of the changes, from 0; None only counts them.
+        kind: counts these alone, such as os.rename.
+        part: counts only paths that have this part.
+    """
 
-    def __init__(self, number: int | None = None, names: str | None = None):
-        self.number, self.names, self.events, self.is_on = number, names, [], True
+    CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
+
+    def __init__(self, number: int | None = None, kind: str = "", part: str = "", names: Path | None = None):
+        self.number, self.kind, self.part, self.names = number, kind, part, names
+        self.events: list[str] = []
+        self.is_on, self.is_emptying = True, False
 
     def arm(self, trainer, folder) -> None:
-        self.folder = str(Path(folder).resolve())
+        self.folder = os.path.abspath(folder)
         sys.addaudithook(self.hear)
 
     def hear(self, event: str, given: tuple) -> None:
-        is_change = event in self.CHANGES or (event == "open" and isinstance(given[1], str) and set(given[1]) & set("wxa+"))
-        if not self.is_on or not is_change or not self.is_ours(given[0]):
-            return
-        self.events.append(event)
-        if len(self.events) - 1 == self.number:
-            die()
+        if self.is_on and event in self.CHANGES and self.is_ours(event, given):
+            self.events.append(event)
+            if len(self.events) - 1 == self.number:
+                die()
 
-    def is_ours(self, path) -> bool:
-        return isinstance(path, str | os.PathLike) and os.path.abspath(path).startswith(self.folder)
+    def is_ours(self, event: str, given: tuple) -> bool:
+        path = os.path.abspath(given[0]) if isinstance(given[0], str | os.PathLike) else ""
+        is_inside = path.startswith(self.folder)
+        if event == "shutil.rmtree":
+            self.is_emptying = is_inside
+        elif event in ("os.remove", "os.rmdir") and given[1] != -1:  # a name in a folder that is being removed
+            is_inside = self.is_emptying
+        elif event == "open":
+            is_inside = is_inside and isinstance(given[1], str) and bool(set(given[1]) & set("wxa+"))
+        return is_inside and self.kind in event and self.part in path
 
     def report(self) -> None:
-        """All that happened, for a run that counts."""
         self.is_on = False
-        if self.names is not None:
-            Path(self.names).write_text("\n".join(self.events))
+        if self.names is None:
+            raise AssertionError(f"{self.number} {self.kind} {self.part} was never reached: {self.events}")
+        self.names.write_text("\n".join(self.events))
 
 
 def in_process(function, *given, wait: float = 300, **options) -> int:
     """Run a function in a process of its own; its exit code, -9 where it was killed."""
     process = forks.Process(target=function, args=given, kwargs=options)
     process.start()
+    return end_of(process, wait)
+
+
+def end_of(process, wait: float) -> int:
     process.join(wait)
     if process.is_alive():
         process.kill()
         process.join()
-        raise AssertionError(f"{function.__name__} had not ended after {wait} seconds")
+        raise AssertionError(f"{process.name} had not ended after {wait} seconds")
     return process.exitcode
