@@ -41,7 +41,7 @@ def facts(checkpoint: Checkpoint, title: str, repo_id: str | None) -> dict[str, 
         "rung": checkpoint.rung.number,
         "paper": checkpoint.rung.paper,
         "auto": checkpoint.auto,
-        "task": (results.get("task") or "not recorded").replace("_", " "),
+        "task": (results.get("task") or "").replace("_", " "),
         "generates": checkpoint.auto in ("AutoModelForCausalLM", "AutoModelForSeq2SeqLM"),
         "vocabulary": f"{checkpoint.config['vocab_size']:,}",
         "version": (results.get("versions") or {}).get("hf_edu_models"),
@@ -64,9 +64,8 @@ def facts(checkpoint: Checkpoint, title: str, repo_id: str | None) -> dict[str, 
 def _summary(checkpoint: Checkpoint) -> str:
     from babel import Locale
 
-    text = (
-        f"`{checkpoint.architecture}` {DOES[checkpoint.auto]}; it has {short_count(checkpoint.parameters)} parameters"
-    )
+    does = "gives a text a number" if checkpoint.config.get("problem_type") == "regression" else DOES[checkpoint.auto]
+    text = f"`{checkpoint.architecture}` {does}; it has {short_count(checkpoint.parameters)} parameters"
     data = data_name(checkpoint)
     if data is None:
         return f"{text}. How it was trained is not recorded in this folder."

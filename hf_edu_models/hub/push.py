@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, HfApi, ModelCard, get_token
+from transformers.trainer_utils import HubStrategy
+from transformers.utils import PushInProgress
 
 from ..auto import LADDER
 from .cards import CARD, is_ours, keep, made_for, make_card, signed
@@ -155,7 +159,7 @@ class PushesWithCard:
         **others: Any,
     ) -> None:
         """Write our card, with what Trainer's own method may be told; one that somebody wrote is left as it is."""
-        if self.model.config.model_type not in {rung.model_type for rung in LADDER}:
+        if not self._is_of_the_ladder():
             named = {"language": language, "license": license, "tags": tags, "finetuned_from": finetuned_from}
             return super().create_model_card(model_name=model_name, **named, **others)
         if others:
@@ -179,7 +183,7 @@ class PushesWithCard:
         **card: Any,
     ) -> Any:
         """Trainer's, but for what is sent: the files that `push_run` sends, and no others."""
-        if self.model.config.model_type not in {rung.model_type for rung in LADDER}:
+        if not self._is_of_the_ladder():
             return super().push_to_hub(commit_message, blocking, token, revision, **card)
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         token = usable_token(token or self.args.hub_token)
@@ -193,11 +197,40 @@ class PushesWithCard:
             self.create_model_card(**card)
             self._finish_current_push()
             contents = published_files(read_checkpoint(self.args.output_dir))
-            api = HfApi(token=token, library_name="hf_edu_models")
+            options = {"token": token, "run_as_future": not blocking}
             branch = revision or self.args.hub_revision
-            return send(api, self.hub_model_id, contents, commit_message, branch, run_as_future=not blocking)
+            return send(self._hub, self.hub_model_id, contents, commit_message, branch, **options)
 
         return in_one_sentence(self.args.hub_model_id or Path(self.args.output_dir).name, token, ask)
+
+    def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
+        """During training: the files of the newest checkpoint that are for everybody.
+
+        With `hub_strategy` "checkpoint" or "all_checkpoints" the user asks for whole checkpoints; Trainer sends them.
+        """
+        if self.args.hub_strategy != HubStrategy.EVERY_SAVE or not self._is_of_the_ladder():
+            return super()._push_from_checkpoint(checkpoint_folder)
+        is_busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
+        if not self.is_world_process_zero() or (is_busy and not self.args.hub_always_push):
+            return None
+        self.callback_handler.on_push_begin(self.args, self.state, self.control)
+        # Copied first: the checkpoint may be deleted before it is sent.
+        for name, file in published_files(read_checkpoint(checkpoint_folder)).items():
+            shutil.copy(file, Path(self.args.output_dir) / name)
+        contents = published_files(read_checkpoint(self.args.output_dir))
+        options = {"token": usable_token(self.args.hub_token), "run_as_future": True}
+        message = f"Training in progress, step {self.state.global_step}"
+        job = send(self._hub, self.hub_model_id, contents, message, self.args.hub_revision, **options)
+        self.push_in_progress = PushInProgress([*(self.push_in_progress.jobs if is_busy else []), job])
+        return None
+
+    @cached_property
+    def _hub(self) -> HfApi:
+        """One for all pushes: what it does in the background it does one after another."""
+        return HfApi(library_name="hf_edu_models")
+
+    def _is_of_the_ladder(self) -> bool:
+        return self.model.config.model_type in {rung.model_type for rung in LADDER}
 
 
 class UnsavedToken(str):

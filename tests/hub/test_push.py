@@ -89,7 +89,7 @@ trainer = CardTrainer(
     model=AutoModelForSeq2SeqLM.from_pretrained(run),
     args=TrainingArguments(
         trained, max_steps=2, logging_steps=1, save_steps=1, report_to="none", use_cpu=True,
-        hub_model_id="ada/trained", hub_token=good,
+        push_to_hub=True, hub_always_push=True, hub_model_id="ada/trained", hub_token=good,
     ),
     train_dataset=[{"input_ids": [5, 6, 7], "labels": [7, 6, 2]} for _ in range(4)],
     processing_class=tokenizer,
@@ -268,7 +268,10 @@ def test_a_stranger_loads_it_from_the_hub_and_gets_the_same_words(story, tmp_pat
 def test_trainer_pushes_what_push_run_pushes(story):
     """And no file that Trainer writes holds the token, though `training_args.bin` is made from its arguments."""
     hub, out = story.hub, story.trained
-    assert [commit.message for commit in hub.repositories["ada/trained"].branches["main"]] == ["start", "by Trainer"]
+    commits = hub.repositories["ada/trained"].branches["main"]
+    on_the_way = [f"Training in progress, step {step}" for step in (1, 2)]
+    assert [commit.message for commit in commits] == ["start", *on_the_way, "by Trainer"]
+    assert not {"training_args.bin", "trainer_state.json"} & {name for commit in commits for name in commit.files}
     files = hub.files("ada/trained")
     planned = push_run(out, "ada/trained", dry_run=True)
     assert set(files) == set(planned.files) and {"checkpoint-2/", "training_args.bin"} <= set(planned.left_out)
