@@ -36,9 +36,12 @@ KEYS = {
 }
 
 
+BROWSERS = ("chromium", "chromium-browser", "google-chrome", "chrome")
+
+
 def why_not() -> str | None:
     """Why there is no browser to test with, or None if there is one."""
-    for names in (("chromedriver",), ("chromium", "google-chrome", "chromium-browser", "chrome")):
+    for names in (("chromedriver",), BROWSERS):
         if not any(shutil.which(name) for name in names):
             return f"no {' or '.join(names)} is installed"
     return None

@@ -382,8 +382,8 @@ def test_a_choice_that_is_not_there_is_refused(translated, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_transformers_is_not_loaded_to_ask_for_help():
-    """The command must answer at once; only the package itself may be slow."""
+def test_the_module_of_the_command_imports_nothing_heavy():
+    """`hf-edu --help` must not wait for what only one verb needs."""
     import hf_edu_models.explain.cli as module
 
     assert not {"torch", "matplotlib", "transformers", "np"} & set(vars(module))

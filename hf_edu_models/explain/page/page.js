@@ -133,14 +133,16 @@
   }
 
   let threadBox = null;
-  function drawThreads(canvas, links, colour, boost) {
+  function drawThreads(canvas, links, colour, relative) {
     const context = canvas.getContext("2d"), { width, height } = threadBox, step = byId("rows").firstChild.getBoundingClientRect().height;
     context.clearRect(0, 0, width, height);
     context.strokeStyle = colour;
+    // One token's links are seen by their share of its strongest, those of a whole head by their weight.
+    const most = relative * links.reduce((top, { weight }) => Math.max(top, weight), 0);
     for (const { row, column, weight } of links) {
       if (weight < 0.004) continue;
       const from = (row + 0.5) * step, to = (column + 0.5) * step;
-      context.globalAlpha = clamp(weight * boost + 0.03, 0, 1);
+      context.globalAlpha = clamp(Math.max(0.8 * weight, most && (0.75 * weight) / most) + 0.03, 0, 1);
       context.lineWidth = 0.75 + 4 * weight;
       context.beginPath();
       context.moveTo(0, from);
@@ -151,7 +153,7 @@
 
   function drawLinks() {
     threadBox = sizeThreads();
-    drawThreads(byId("all-threads"), linksOf(null), css("--look"), 0.8);
+    drawThreads(byId("all-threads"), linksOf(null), css("--look"), 0);
     describeTokens();
     showActive();
   }
@@ -175,7 +177,7 @@
     }
     if (threadBox && state.view === "links") {
       const links = active ? linksOf(active) : [];
-      drawThreads(byId("active-threads"), links, css(active && active.side === "column" ? "--seen" : "--look"), 1.2);
+      drawThreads(byId("active-threads"), links, css(active && active.side === "column" ? "--seen" : "--look"), 1);
     }
   }
 
@@ -195,7 +197,7 @@
   function named(side, index) {
     const node = make("span");
     node.append(token(map()[side + "s"][index]));
-    if (isRepeated(side, index)) node.append(make("span", "place", String(index)));
+    if (isRepeated(side, index)) node.append(make("span", "place", `#${index}`));
     return node;
   }
 
