@@ -174,6 +174,17 @@ def test_several_sequences_and_forms_of_input(translate):
     assert translate([]) == []
 
 
+@pytest.mark.parametrize("name", ATTENTIVE)
+def test_each_of_several_sequences_has_its_own_attention(checkpoints, name):
+    translate = pipeline("edu-translation", model=str(checkpoints / name), device="cpu", dtype=torch.float64)
+    options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5, "output_attentions": True}
+    batched = translate(TEXTS[:3], batch_size=3, **options)
+    for text, results in zip(TEXTS, batched, strict=False):
+        for one, other in zip(translate(text, **options), results, strict=True):
+            assert one["target_tokens"] == other["target_tokens"]
+            np.testing.assert_allclose(one["cross_attention"], other["cross_attention"], atol=1e-6)
+
+
 def test_a_blank_text_has_a_blank_translation(checkpoints):
     translate = pipeline("edu-translation", model=str(checkpoints / "EduTransformer"), device="cpu")
     assert translate("") == [{"translation_text": ""}]
@@ -348,10 +359,13 @@ def test_every_form_of_input_says_the_same(answer):
 
 
 def test_attention_belongs_to_the_window_of_the_answer(answer, pieces):
-    windows, _ = windows_and_logits(answer.model, pieces, QUESTIONS[0], CONTEXT)
+    windows, logits = windows_and_logits(answer.model, pieces, QUESTIONS[0], CONTEXT)
     examples = [{"question": QUESTIONS[0], "context": CONTEXT}, {"question": QUESTIONS[1], "context": "birds sing ."}]
     results, _ = answer(examples, batch_size=3, top_k=5, output_attentions=True)
     tokens = [pieces.convert_ids_to_tokens(window["input_ids"]) for window in windows]
+    options = {"handle_impossible_answer": True, "output_attentions": True, "top_k": 100_000}
+    empty = next(result for result in answer(QUESTIONS[0], CONTEXT, **options) if result["answer"] == "")
+    assert empty["tokens"] == tokens[np.argmin([starts[0] + ends[0] for starts, ends in logits])]
     answer.model.set_attn_implementation("eager")
     for result in results:
         window = windows[tokens.index(result["tokens"])]
