@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from conftest import RESULTS, SIGNATURE
+from finished_run import RESULTS, SIGNATURE
 from huggingface_hub import ModelCard
 from loopback_hub import card_errors
 from markdown_it import MarkdownIt
