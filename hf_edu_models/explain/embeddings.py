@@ -110,7 +110,7 @@ def encode_span(tokenizer: Any, sentence: str, span: tuple[int, int]) -> Encoded
             f"{type(tokenizer).__name__} does not say where its tokens stand; use a fast tokenizer (tokenizer.json)"
         )
     encoded = tokenizer(sentence, return_offsets_mapping=True)
-    belongs = membership(encoded["offset_mapping"], [span], sentence)
+    belongs = membership(encoded["offset_mapping"], [span])
     if not belongs.any():
         raise ValueError(f"the tokenizer leaves out {sentence[slice(*span)]!r} of {sentence!r}; choose another word")
     return Encoded(encoded["input_ids"], [sentence[slice(*span)]], belongs)

@@ -48,7 +48,7 @@ def encode_words(tokenizer: Any, text: str | Sequence[str], is_target: bool = Fa
     words = [text[start:end] for start, end in spans]
     if getattr(tokenizer, "is_fast", False):
         encoded = tokenizer(**{"text_target" if is_target else "text": text}, return_offsets_mapping=True)
-        return Encoded(encoded["input_ids"], words, membership(encoded["offset_mapping"], spans, text))
+        return Encoded(encoded["input_ids"], words, membership(encoded["offset_mapping"], spans))
     return encode_without_offsets(tokenizer, text, words, is_target)
 
 
@@ -61,20 +61,14 @@ def spans_in_join(words: Sequence[str]) -> list[Span]:
     return spans
 
 
-def membership(offsets: Sequence[Span], spans: Sequence[Span], text: str) -> np.ndarray:
+def membership(offsets: Sequence[Span], spans: Sequence[Span]) -> np.ndarray:
     """(tokens, words): a token that spells parts of several words counts for each in equal shares."""
-    # The space before a word is often part of its first token, and says nothing about the word before.
-    tokens = np.array([trimmed(offset, text) for offset in offsets]).reshape(-1, 1, 2)
+    # The space before a word is often part of its first token; no word has it, so it counts for none.
+    tokens = np.array(offsets).reshape(-1, 1, 2)
     places = np.array(spans).reshape(1, -1, 2)
     overlap = np.minimum(tokens[..., 1], places[..., 1]) - np.maximum(tokens[..., 0], places[..., 0])
     belongs = (overlap > 0).astype(float)
     return belongs / np.maximum(belongs.sum(axis=1, keepdims=True), 1)
-
-
-def trimmed(offset: Span, text: str) -> Span:
-    start, end = offset
-    piece = text[start:end]
-    return start + len(piece) - len(piece.lstrip()), end
 
 
 def encode_without_offsets(tokenizer: Any, text: str, words: list[str], is_target: bool) -> Encoded:

@@ -10,6 +10,7 @@ from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
 from typer.testing import CliRunner
 
 import hf_edu_models
+from hf_edu_models.data import train_tokenizer
 from hf_edu_models.explain import draw_probe, probe
 from hf_edu_models.explain.cli import app
 from hf_edu_models.explain.probing import Words, baselines, collect, control_labels, two_parts
@@ -103,6 +104,17 @@ def test_the_control_gives_a_word_one_label_everywhere():
     shares = np.bincount(list(by_word.values())) / len(by_word)
     np.testing.assert_allclose(shares, [0.7, 0.2, 0.1], atol=0.1)
     assert not np.array_equal(drawn, np.concatenate(control_labels(train, test, seed=1)))
+
+
+def test_the_control_can_be_learnt_where_vectors_tell_words_apart(tmp_path):
+    """Thirty words in forty dimensions: any label of a word is a linear function of its vector."""
+    rows = rows_of(100, last_of_all)
+    tokenizer = train_tokenizer([" ".join(row["tokens"]) for row in rows], kind="word", cache_dir=tmp_path)
+    torch.manual_seed(0)
+    config = hf_edu_models.EduRecurrentConfig(vocab_size=len(tokenizer), embedding_size=40, hidden_size=12)
+    model = hf_edu_models.EduRecurrentForCausalLM(config)
+    (layer,) = probe(model, tokenizer, rows, layers=[0], train_size=80, test_size=20).layers
+    assert layer.control > 0.95 > layer.accuracy
 
 
 def test_baselines_by_hand():
