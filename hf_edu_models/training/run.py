@@ -91,7 +91,8 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
         checkpoint = None if found is None else str(found)
     if training_args.process_index == 0:
         write_settings(folder, settings_of(args, training_args))
-        say(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
+        if not training_args.quiet:
+            say(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
     score = main_score(task, training_args.metric_for_best_model, corpus)
     training_args.metric_for_best_model = score
     training_args.greater_is_better = is_better_when_greater(score)
@@ -156,8 +157,9 @@ def finish_run(
     if last.rows:
         write_predictions(run.folder, last.rows)
     write_results(run.folder, results)
-    show(results)
-    _decorate(run, trainer, tokenizer)
+    if not run.training_args.quiet:
+        show(results)
+    _decorate(run, trainer, tokenizer, results["samples"])
     return results
 
 
@@ -293,8 +295,18 @@ def _short(value: Any, longest: int = 300) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _decorate(run: Run, trainer: Any, tokenizer: Any) -> None:
-    """The pictures and the card; a run is not lost because one of them could not be made."""
-    say(
-        f"saved in {run.folder}; hf-edu card {run.folder} shows its card, hf-edu push {run.folder} user/name uploads it"
-    )
+def _decorate(run: Run, trainer: Any, tokenizer: Any, samples: list[dict[str, Any]]) -> None:
+    """The attention picture and the card; a run is not lost because one of them could not be made."""
+    from ..hub.cards import write_card
+    from .keepsakes import attention_picture
+
+    for name, make in {
+        "attention picture": lambda: attention_picture(trainer.model, tokenizer, samples, run.folder),
+        "card": lambda: write_card(run.folder),
+    }.items():
+        try:
+            make()
+        except Exception as problem:
+            say(f"no {name}: {problem}")
+    if not run.training_args.quiet:
+        say(f"saved in {run.folder} with its card, README.md; hf-edu push {run.folder} user/name sends it to the Hub")
