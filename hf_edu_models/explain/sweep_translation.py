@@ -1,4 +1,4 @@
-"""Small translators for the sweeps: source reversal, heads, positions; on built-in tasks, in minutes on a CPU."""
+"""Small translators for the sweeps: source reversal, heads, positions; on built-in tasks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from .sweeps import Variant
 
-# Each size was tried on two CPU cores; `quick` only shows that everything runs.
+# Small enough for a CPU; `quick` only shows that everything runs.
 COPY = {"dataset": "copy", "options": {"min_length": 6, "max_length": 12}, "train_size": 6_000, "epochs": 8}
 RECURRENT = {
     "rung": "seq2seq",
