@@ -395,8 +395,10 @@ def progress(size: int | None, is_shown: bool) -> Iterator[Callable[[int, int], 
         yield lambda lines, count: None
         return
     columns = (TextColumn("{task.fields[lines]:,} lines"), BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
-    # Lines for stdout must not take the way through rich to stderr.
-    with Progress(*columns, console=console, transient=True, redirect_stdout=False) as bar:
+    # Lines for stdout must not take the way through rich to stderr. A window may take minutes: the time left is
+    # reckoned from all of them.
+    how = {"transient": True, "redirect_stdout": False, "speed_estimate_period": 3600}
+    with Progress(*columns, console=console, **how) as bar:
         task, lines = bar.add_task("", total=size, lines=0), 0
 
         def note(more: int, count: int) -> None:
