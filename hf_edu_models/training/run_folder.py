@@ -72,7 +72,8 @@ def write_predictions(run: str | os.PathLike, rows: list[dict[str, Any]]) -> Non
 def read_predictions(run: str | os.PathLike) -> list[dict[str, Any]]:
     """What a run predicted for its test split; empty where it wrote nothing."""
     file = Path(run) / PREDICTIONS
-    return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.is_file() else []
+    lines = file.read_text("utf-8").split("\n") if file.is_file() else []  # splitlines would also cut inside texts
+    return [json.loads(line) for line in lines if line]
 
 
 def _plain(value: Any) -> Any:

@@ -1,0 +1,265 @@
+"""The scores at the end of a run are those of the metrics themselves, on the texts as they are, row by row."""
+
+import math
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import sacrebleu
+from datasets import ClassLabel, Dataset, Features, List, Value
+from scipy.stats import spearmanr
+from seqeval.metrics import f1_score as span_f1
+from sklearn.metrics import f1_score, matthews_corrcoef
+from tiny_runs import tokenizer
+from transformers.trainer_utils import EvalPrediction
+
+from hf_edu_models.metrics import compute_metrics_for
+from hf_edu_models.training.evaluation import evaluate_split, interval, is_better_when_greater, main_score
+
+
+class Oracle:
+    """A trainer that predicts what it is told."""
+
+    def __init__(self, predictions, labels=None, metrics=None, loss=0.5):
+        self.predictions, self.labels, self.metrics, self.loss = predictions, labels, metrics, loss
+        self.asked, self.compute_metrics = None, None
+
+    def predict(self, encoded, metric_key_prefix, **options):
+        self.asked = options
+        if encoded is not None:  # rows may come in any order
+            self.predictions = self.predictions[encoded["place"]]
+        scores = self.metrics(EvalPrediction(self.predictions, self.labels)) if self.metrics else {}
+        metrics = {f"{metric_key_prefix}_{name}": score for name, score in scores.items()}
+        metrics |= {f"{metric_key_prefix}_loss": self.loss, f"{metric_key_prefix}_runtime": 3.0}
+        return SimpleNamespace(predictions=self.predictions, label_ids=self.labels, metrics=metrics)
+
+
+def assert_inside(scores, name):
+    low, high = scores[f"{name}_interval"]
+    assert low <= scores[name] <= high and low < high
+
+
+def logits_for(classes, count, generator):
+    """Logits whose largest is the given class."""
+    logits = generator.normal(size=(len(classes), count))
+    logits[np.arange(len(classes)), classes] += 10
+    return logits
+
+
+SAID = ["w4 w5 w6 w7 w8", "w9 w9 w10 w11", "w5 w6 w7 w8 w9", "w12"]
+WANTED = ["w4 w5 w6 w7 w8", "W9 w9 w10 w22", "w5 w6 w7 w8 strange", "w12"]
+
+
+def translated():
+    reader = tokenizer()
+    ids = [[1, *reader(text)["input_ids"], 2] for text in SAID]
+    width = max(map(len, ids))
+    predictions = np.array([row + [-100] * (width - len(row)) for row in ids])
+    corpus = Dataset.from_dict({"source": ["a", "b", "c", "d"], "target": WANTED})
+    encoded = Dataset.from_dict({"input_ids": [[4, 5], [6, 7, 8], [9], [10, 11]], "place": [0, 1, 2, 3]})
+    return reader, predictions, corpus, encoded
+
+
+@pytest.mark.parametrize("lowercase", [False, True])
+def test_translation(lowercase):
+    reader, predictions, corpus, encoded = translated()
+    oracle = Oracle(predictions)
+    scored = evaluate_split(
+        oracle, "translation", encoded, corpus, reader, num_beams=3, max_length=9, lowercase=lowercase
+    )
+    assert oracle.asked == {"num_beams": 3, "max_length": 9}
+    expected = sacrebleu.corpus_bleu(SAID, [WANTED], lowercase=lowercase).score
+    assert scored.scores["bleu"] == pytest.approx(expected)
+    assert f"case:{'lc' if lowercase else 'mixed'}" in scored.scores["bleu_signature"]
+    assert scored.scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(SAID, [WANTED], lowercase=lowercase).score)
+    assert scored.scores["exact_match"] == pytest.approx(0.5) and scored.scores["loss"] == 0.5
+    assert_inside(scored.scores, "bleu")
+    assert_inside(scored.scores, "exact_match")
+    assert scored.rows == [
+        {"source": source, "reference": right, "prediction": text}
+        for source, right, text in zip("abcd", WANTED, SAID, strict=True)
+    ]
+
+
+def test_references_are_the_texts_not_what_the_tokenizer_makes_of_them():
+    """A word that the tokenizer does not know would become another one, and a wrong translation right."""
+    reader, predictions, corpus, encoded = translated()
+    through = [reader.decode(reader(text)["input_ids"]) for text in WANTED]
+    assert through != WANTED
+    flattering = sacrebleu.corpus_bleu(SAID, [through]).score
+    bleu = evaluate_split(Oracle(predictions), "translation", encoded, corpus, reader).scores["bleu"]
+    assert bleu == pytest.approx(sacrebleu.corpus_bleu(SAID, [WANTED]).score) and bleu != pytest.approx(flattering)
+
+
+def test_classification():
+    generator = np.random.default_rng(0)
+    right, said = generator.integers(0, 3, 30), generator.integers(0, 3, 30)
+    said[:20] = right[:20]
+    features = Features({"text": Value("string"), "label": ClassLabel(names=["no", "yes", "perhaps"])})
+    corpus = Dataset.from_dict({"text": [f"t{n}" for n in range(30)], "label": right}, features=features)
+    oracle = Oracle(logits_for(said, 3, generator), right, compute_metrics_for("classification"))
+    scored = evaluate_split(oracle, "classification", None, corpus, None)
+    assert scored.scores["accuracy"] == pytest.approx((right == said).mean())
+    assert scored.scores["f1"] == pytest.approx(f1_score(right, said, average="macro"))
+    assert matthews_corrcoef(right, said) == pytest.approx(next(v for k, v in scored.scores.items() if "matthews" in k))
+    assert_inside(scored.scores, "accuracy")
+    assert "runtime" not in scored.scores and scored.scores["loss"] == 0.5
+    names = features["label"].names
+    expected = [
+        {"text": f"t{n}", "label": names[a], "prediction": names[b]}
+        for n, (a, b) in enumerate(zip(right, said, strict=True))
+    ]
+    assert scored.rows == expected
+
+
+def test_several_labels():
+    generator = np.random.default_rng(0)
+    logits, right = generator.normal(size=(12, 3)), generator.integers(0, 2, (12, 3))
+    features = Features({"text": Value("string"), "label": List(ClassLabel(names=["a", "b", "c"]))})
+    numbers = [row.nonzero()[0].tolist() for row in right]
+    corpus = Dataset.from_dict({"text": ["x"] * 12, "label": numbers}, features=features)
+    oracle = Oracle(logits, right.astype(float), compute_metrics_for("classification"))
+    scored = evaluate_split(oracle, "classification", None, corpus, None)
+    assert scored.scores["f1_micro"] == pytest.approx(f1_score(right, logits > 0, average="micro", zero_division=0))
+    assert [row["label"] for row in scored.rows] == [["abc"[n] for n in row] for row in numbers]
+    assert [row["prediction"] for row in scored.rows] == [["abc"[n] for n in row.nonzero()[0]] for row in logits > 0]
+
+
+def test_a_number():
+    generator = np.random.default_rng(0)
+    right = generator.normal(size=25).astype(np.float32)
+    said = (right + generator.normal(size=25)).astype(np.float32)[:, None]
+    corpus = Dataset.from_dict({"text": ["x"] * 25, "text_pair": ["y"] * 25, "label": right})
+    oracle = Oracle(said, right, compute_metrics_for("classification"))
+    scored = evaluate_split(oracle, "classification", None, corpus, None)
+    assert scored.scores["spearman"] == pytest.approx(spearmanr(said[:, 0], right).statistic, rel=1e-5)
+    assert_inside(scored.scores, "spearman")
+    assert scored.rows[3] == {
+        "text": "x", "text_pair": "y", "label": pytest.approx(right[3]), "prediction": pytest.approx(said[3, 0])
+    }  # fmt: skip
+
+
+def test_choices():
+    generator = np.random.default_rng(0)
+    right, said = generator.integers(0, 4, 20), generator.integers(0, 4, 20)
+    said[:12] = right[:12]
+    choices = [[f"{row}{letter}" for letter in "abcd"] for row in range(20)]
+    corpus = Dataset.from_dict({"context": [f"c{n}" for n in range(20)], "choices": choices, "label": right})
+    oracle = Oracle(logits_for(said, 4, generator), right, compute_metrics_for("multiple_choice"))
+    scored = evaluate_split(oracle, "multiple_choice", None, corpus, None)
+    assert scored.scores["accuracy"] == pytest.approx((right == said).mean())
+    assert_inside(scored.scores, "accuracy")
+    assert scored.rows[13] == {
+        "context": "c13", "label": choices[13][right[13]], "prediction": choices[13][said[13]]
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("names", [["O", "B-X", "I-X"], ["NOUN", "VERB", "DET"]], ids=["spans", "words"])
+def test_tags(names):
+    generator = np.random.default_rng(0)
+    lengths = generator.integers(2, 7, 15)
+    labels = np.full((15, 8), -100)
+    for row, length in enumerate(lengths):
+        labels[row, 1 : 2 * length : 1][:length] = generator.integers(0, 3, length)
+    said = np.where(generator.random(labels.shape) < 0.7, labels.clip(0), generator.integers(0, 3, labels.shape))
+    right = [[names[tag] for tag in row if tag != -100] for row in labels]
+    guesses = [
+        [names[tag] for tag, label in zip(*pair, strict=True) if label != -100]
+        for pair in zip(said, labels, strict=True)
+    ]
+    features = Features({"tokens": List(Value("string")), "tags": List(ClassLabel(names=names))})
+    rows = {"tokens": [[f"{row}.{n}" for n in range(len(tags))] for row, tags in enumerate(right)], "tags": right}
+    corpus = Dataset.from_dict(rows, features=features)
+    logits = np.eye(3)[said]
+    oracle = Oracle(logits, labels, compute_metrics_for("token_classification", tag_names=names))
+    scored = evaluate_split(oracle, "token_classification", None, corpus, None)
+    if names[0] == "O":
+        assert scored.scores["f1"] == pytest.approx(span_f1(right, guesses))
+        assert_inside(scored.scores, "f1")
+    else:
+        assert scored.scores["accuracy"] == pytest.approx((said == labels)[labels != -100].mean())
+        assert_inside(scored.scores, "accuracy")
+    assert [row["tags"] for row in scored.rows] == right and [row["prediction"] for row in scored.rows] == guesses
+    assert [row["tokens"] for row in scored.rows] == rows["tokens"]
+
+
+def test_questions(monkeypatch):
+    """Where the windows come from is tested with the data; here is what is made of the answers."""
+    from hf_edu_models.training import evaluation
+
+    golds = [["a red house"], ["blue", "the blue one"], ["green tree"]]
+    said = ["red house", "blue one", "sea"]
+    corpus = Dataset.from_dict(
+        {
+            "id": ["1", "2", "3"],
+            "question": ["q1", "q2", "q3"],
+            "context": ["c1", "c2", "c3"],
+            "answers": [{"text": texts, "answer_start": [0] * len(texts)} for texts in golds],
+        }
+    )
+    found = [{"id": str(n + 1), "prediction_text": text} for n, text in reversed(list(enumerate(said)))]
+    monkeypatch.setattr(evaluation, "find_answers", lambda *given: found)  # in another order than the rows
+    scored = evaluate_split(Oracle((np.zeros(3), np.zeros(3))), "question_answering", None, corpus, None)
+    # SQuAD leaves articles out: "red house" is right, "blue one" is "the blue one", "sea" is nothing.
+    assert scored.scores["exact_match"] == pytest.approx(100 * 2 / 3) and scored.scores["f1"] == pytest.approx(
+        100 * 2 / 3
+    )
+    assert_inside(scored.scores, "f1")
+    assert [(row["question"], row["reference"], row["prediction"]) for row in scored.rows] == [
+        ("q1", "a red house", "red house"), ("q2", "blue", "blue one"), ("q3", "green tree", "sea")
+    ]  # fmt: skip
+
+
+def test_language_models():
+    reader = tokenizer()
+    texts = ["w5 w6 w7", "w8 w9"]
+    corpus = Dataset.from_dict({"text": texts})
+    losses, counts = np.array([3.0, 8.0, 2.0]), np.array([2, 3, 1])
+    oracle = Oracle(np.stack([losses, counts], axis=1).astype(np.float32))
+    scores = evaluate_split(oracle, "language_modeling", None, corpus, reader).scores
+    assert scores["perplexity"] == pytest.approx(math.exp(13 / 6))
+    assert_inside(scores, "perplexity")
+
+
+@pytest.mark.parametrize("with_pairs", [True, False])
+def test_masked_words(with_pairs):
+    generator = np.random.default_rng(0)
+    labels = np.where(generator.random((20, 6)) < 0.5, generator.integers(4, 9, (20, 6)), -100)
+    said = np.where(generator.random(labels.shape) < 0.6, labels, 3)
+    following = generator.integers(0, 2, 20)
+    guessed = np.where(generator.random(20) < 0.7, following, 1 - following)
+    predictions = (said, logits_for(guessed, 2, generator)) if with_pairs else said
+    both = (labels, following) if with_pairs else labels
+    oracle = Oracle(predictions, both, compute_metrics_for("pretraining"))
+    scores = evaluate_split(oracle, "pretraining" if with_pairs else "masked_lm", None, None, None).scores
+    assert scores["mlm_accuracy"] == pytest.approx((said == labels)[labels != -100].mean())
+    assert_inside(scores, "mlm_accuracy")
+    assert ("nsp_accuracy" in scores) == with_pairs
+    if with_pairs:
+        assert scores["nsp_accuracy"] == pytest.approx((guessed == following).mean())
+        assert_inside(scores, "nsp_accuracy")
+
+
+def test_an_interval_is_that_of_the_rows():
+    values = np.random.default_rng(1).normal(size=400)
+    low, high = interval(lambda rows: values[rows].mean(), 400)
+    half = 1.96 * values.std() / 20  # of a mean, by the normal distribution
+    assert low == pytest.approx(values.mean() - half, abs=0.02) and high == pytest.approx(
+        values.mean() + half, abs=0.02
+    )
+    assert interval(lambda rows: 0.0, 1) is None
+
+
+def test_the_score_that_decides():
+    assert main_score("translation") == "bleu" and main_score("classification") == "accuracy"
+    assert main_score("translation", "eval_chrf") == "chrf" and main_score("language_modeling") == "perplexity"
+    assert is_better_when_greater("bleu") and is_better_when_greater("eval_accuracy")
+    assert not any(map(is_better_when_greater, ("loss", "eval_loss", "perplexity", "wer")))
+
+
+def test_numbers_are_plain():
+    """results.json takes them as they are."""
+    oracle = Oracle(np.stack([np.ones(3), np.ones(3)], axis=1))
+    corpus = Dataset.from_dict({"text": ["w5 w6"]})
+    scores = evaluate_split(oracle, "language_modeling", None, corpus, tokenizer()).scores
+    assert {type(value) for value in scores.values()} <= {float, int, list, str, type(None)}
