@@ -46,7 +46,7 @@ def logits_for(classes, count, generator):
     return logits
 
 
-SAID = ["w4 w5 w6 w7 w8", "w9 w9 w10 w11", "w5 w6 w7 w8 w9", "w12"]
+SAID = ["w4 w5 w6 w7 w8", "w9 w9 w10 w11", "w5 w6 w7 w8 w4", "w12"]
 WANTED = ["w4 w5 w6 w7 w8", "W9 w9 w10 w22", "w5 w6 w7 w8 strange", "w12"]
 
 
@@ -71,7 +71,9 @@ def test_translation(lowercase):
     expected = sacrebleu.corpus_bleu(SAID, [WANTED], lowercase=lowercase).score
     assert scored.scores["bleu"] == pytest.approx(expected)
     assert f"case:{'lc' if lowercase else 'mixed'}" in scored.scores["bleu_signature"]
-    assert scored.scores["chrf"] == pytest.approx(sacrebleu.corpus_chrf(SAID, [WANTED], lowercase=lowercase).score)
+    assert scored.scores["chrf"] == pytest.approx(
+        sacrebleu.CHRF(lowercase=lowercase).corpus_score(SAID, [WANTED]).score
+    )
     assert scored.scores["exact_match"] == pytest.approx(0.5) and scored.scores["loss"] == 0.5
     assert_inside(scored.scores, "bleu")
     assert_inside(scored.scores, "exact_match")
