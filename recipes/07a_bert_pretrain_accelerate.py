@@ -74,6 +74,7 @@ def main(args, training_args):
         results |= {"scores": scores, "samples": filled_masks(corpus)(trained, tokenizer)}
         write_results(run.folder, results)
         show(results)
+    accelerator.wait_for_everyone()
     accelerator.end_training()
 
 
@@ -81,7 +82,10 @@ def train(run, accelerator, model, pairs, mask):
     args = run.training_args
     # A sampler that knows its epoch and a collator that knows its batch: a resumed run sees what it would have seen.
     collator = SeededCollator(mask, args.seed * 1_000_003 + accelerator.process_index)
-    batches = DataLoader(pairs["train"], args.per_device_train_batch_size, shuffle=True, collate_fn=collator)
+    own = torch.Generator().manual_seed(args.seed)  # or starting an epoch would draw from the dropout's numbers
+    batches = DataLoader(
+        pairs["train"], args.per_device_train_batch_size, shuffle=True, collate_fn=collator, generator=own
+    )
     optimizer = torch.optim.AdamW(
         decayed(model, args.weight_decay),
         lr=args.learning_rate,

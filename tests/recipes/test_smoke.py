@@ -1,0 +1,269 @@
+"""Every recipe runs from its first line to its last, leaves a whole run, and says a mistake in one sentence."""
+
+import json
+import re
+import sys
+
+import pytest
+import torch
+import transformers
+from transformers import AutoTokenizer
+
+from hf_edu_models.auto import LADDER
+from hf_edu_models.data import TASKS
+from hf_edu_models.training import (
+    PretrainingArguments,
+    RecipeArguments,
+    log_history,
+    parse_arguments,
+    preset_names,
+    read_results,
+    recipe_files,
+)
+from hf_edu_models.training.arguments import section_of
+
+RECIPES = recipe_files()
+KEYS = {
+    "rung", "model_type", "architecture", "recipe", "preset", "command", "task", "data", "init_from", "parameters",
+    "seconds", "steps", "epochs", "seed", "machine", "versions", "settings", "main_score", "scores", "samples",
+    "published",
+}  # fmt: skip
+HEADS = {
+    "feedforward": "AutoModelForCausalLM",
+    "recurrent": "AutoModelForCausalLM",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "bahdanau": "AutoModelForSeq2SeqLM",
+    "transformer": "AutoModelForSeq2SeqLM",
+    "gpt": "AutoModelForCausalLM",
+    "bert-pretrain": "AutoModelForPreTraining",
+    "bert-pretrain-accelerate": "AutoModelForPreTraining",
+    "bert-finetune": "AutoModelForSequenceClassification",
+}
+
+
+def test_every_rung_has_a_recipe_and_a_smoke_run():
+    assert set(HEADS) == set(RECIPES)
+    assert {name.partition("-")[0] for name in RECIPES} == {rung.stem for rung in LADDER}
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_smoke_leaves_a_whole_run(name, smoke):
+    folder = smoke(name)
+    results = read_results(folder)
+    assert set(results) >= KEYS
+    assert results["recipe"] == RECIPES[name].name and results["preset"] == "smoke"
+    assert results["command"].startswith(f"python recipes/{RECIPES[name].name} --preset smoke")
+    assert results["task"] in {*TASKS, "pretraining", "masked_lm"}
+    assert set(results["scores"]) == {"validation", "test"} <= set(results["data"]["sizes"])
+    for scores in results["scores"].values():
+        assert scores[results["main_score"]] == pytest.approx(scores[results["main_score"]])  # a number, not NaN
+    assert results["samples"] and results["steps"] > 1 and results["machine"]["processes"] == 1
+    assert str(folder) not in json.dumps(results)  # nothing of this machine
+    assert (folder / "settings.yaml").is_file()
+    assert any("loss" in entry for entry in log_history(folder)) and any(
+        "eval_loss" in entry for entry in log_history(folder)
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_model_loads_and_writes(name, smoke):
+    folder = smoke(name)
+    model = getattr(transformers, HEADS[name]).from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    results = read_results(folder)
+    assert type(model).__name__ == results["architecture"] and model.num_parameters() == results["parameters"]
+    inputs = tokenizer("There was once a day", return_tensors="pt")
+    if not model.can_generate():
+        assert torch.isfinite(next(iter(model(**inputs).to_tuple()))).all()
+        return
+    length = 0 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    said = model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    assert 0 < said.shape[1] - length <= 7
+    again = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
+    assert torch.equal(said, again)
+
+
+@pytest.fixture(scope="session")
+def moods(tmp_path_factory):
+    """Sentences with a label, with words of the stories."""
+    folder = tmp_path_factory.mktemp("moods")
+    feelings = [("happy", "glad"), ("proud", "glad"), ("sad", "low"), ("angry", "low")]
+    names = ("Anna", "Ben", "Kira", "Leo", "Mina", "Olga")
+    rows = [{"text": f"{name} felt {word} .", "label": label} for name in names for word, label in feelings]
+    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+FINE_TUNING = {  # the run to start from, and the recipe that goes on
+    "recurrent": ("recurrent", ("--unfreeze-every", "0.5", "--layer-lr-decay", "0.5")),
+    "gpt": ("gpt", ()),
+    "bert-pretrain": ("bert-finetune", ()),
+}
+
+
+@pytest.mark.parametrize("start", FINE_TUNING)
+def test_pre_trained_bodies_become_classifiers(start, smoke, run_recipe, moods, tmp_path):
+    recipe, options = FINE_TUNING[start]
+    body = smoke(start)
+    options = ("--preset", "smoke", "--dataset", moods, "--init-from", body, *options)
+    folder = run_recipe(recipe, *options, "--max_steps", "1", "--learning_rate", "0", "--output_dir", tmp_path / "run")
+    results = read_results(folder)
+    assert results["task"] == "classification" and results["init_from"] == body.name
+    before = getattr(transformers, HEADS[start]).from_pretrained(body).model
+    after = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
+    assert set(after.config.id2label.values()) == {"glad", "low"}
+    kept = after.model.state_dict()
+    for name, weight in before.state_dict().items():  # without a learning rate the body is what it was
+        torch.testing.assert_close(kept[name], weight, rtol=0, atol=0)
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(body).get_vocab()
+
+
+LABELLED = {
+    "regression": ({"text": "a cat", "text_pair": "a dog", "label": 2.5}, {"label": 1.0}),
+    "several": ({"text": "a cat", "label": ["x", "y"]}, {"label": ["y"]}),
+    "tags": ({"tokens": ["a", "cat"], "tags": ["DET", "NOUN"]}, {"tags": ["DET", "VERB"]}),
+    "spans": ({"tokens": ["Ada", "Byron"], "tags": ["B-P", "I-P"]}, {"tags": ["O", "O"]}),
+    "answers": (
+        {"context": "Ada has a cat", "question": "who ?", "answers": {"text": ["Ada"], "answer_start": [0]}},
+        {"answers": {"text": ["cat"], "answer_start": [10]}},
+    ),
+    "endings": ({"context": "Ada has", "choices": ["a cat", "of run"], "label": 0}, {"label": 1}),
+}
+EXPECTED = {
+    "regression": ("spearman", "AutoModelForSequenceClassification"),
+    "several": ("f1_macro", "AutoModelForSequenceClassification"),
+    "tags": ("accuracy", "AutoModelForTokenClassification"),
+    "spans": ("f1", "AutoModelForTokenClassification"),
+    "answers": ("f1", "AutoModelForQuestionAnswering"),
+    "endings": ("accuracy", "AutoModelForMultipleChoice"),
+}
+
+
+@pytest.mark.parametrize("kind", LABELLED)
+def test_the_data_decides_what_bert_is_fine_tuned_for(kind, tmp_path):
+    """In this process, for there are many of them: the recipe's own `main`, as `launch` calls it."""
+    first, changes = LABELLED[kind]
+    data = tmp_path / "data"
+    data.mkdir()
+    for split, count in (("train", 8), ("validation", 4), ("test", 6)):
+        rows = [{"id": f"{split}{number}"} | (first if number % 2 else first | changes) for number in range(count)]
+        rows = rows if kind == "answers" else [{k: v for k, v in row.items() if k != "id"} for row in rows]
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = ("--preset", "smoke", "--dataset", data, "--max_steps", "1", "--output_dir", tmp_path / "run")
+    args, training_args = parse_arguments(str(RECIPES["bert-finetune"]), [*map(str, options), "--disable_tqdm=True"])
+    _module("bert-finetune").main(args, training_args)
+    results = read_results(tmp_path / "run")
+    score, head = EXPECTED[kind]
+    assert results["main_score"] == score and score in results["scores"]["test"]
+    getattr(transformers, head).from_pretrained(tmp_path / "run")
+
+
+def _module(name):
+    import importlib.util
+
+    spec = importlib.util.spec_from_file_location("recipe", RECIPES[name])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+SECTIONS = {section_of(file.name): file for name, file in RECIPES.items()}
+PRESETS = [(preset, section) for section in SECTIONS for preset in preset_names(section)]
+
+
+@pytest.mark.parametrize(("preset", "section"), PRESETS)
+def test_presets_are_understood_and_their_models_can_be_built(preset, section):
+    kind = PretrainingArguments if section == "bert_pretrain" else RecipeArguments
+    argv = ["--preset", preset] + ([] if preset != "tinyshakespeare" else ["--dataset", "input.txt"])
+    args, training_args = parse_arguments(str(SECTIONS[section]), argv, kind)
+    assert args.dataset and training_args.learning_rate > 0
+    for entry in args.notes.get("published", []):
+        assert {"system", "score", "metric", "source"} <= set(entry)
+    rung = next(rung for rung in LADDER if rung.stem == section.partition("_")[0])
+    known = set(rung.config().to_dict())
+    assert set(args.model) <= known
+    sizes = {"vocab_size": args.vocab_size}
+    with torch.device("meta"):
+        for head in rung.heads.values():
+            if not (args.model.get("bidirectional") and "CausalLM" in head.__name__):
+                head(rung.config(**sizes | args.model))
+
+
+MISTAKES = {
+    "option": (["--bla", "3"], "no option '--bla'"),
+    "value": (["--preset", "smoke", "--num_train_epochs", "many"], "invalid float value: 'many'"),
+    "preset": (["--preset", "nope"], r"preset 'nope' is not there for bert_finetune; choose one of .*sst2"),
+    "nothing": ([], "needs data: give --preset"),
+    "data": (["--preset", "smoke", "--dataset", "./nowhere"], "nowhere does not exist"),
+    "no labels": (["--preset", "smoke", "--dataset", "stories"], "stories is for language_modeling"),
+    "built-in": (["--preset", "smoke", "--dataset", "stories", "--data_options", "a=3"], "stories has no option 'a'"),
+    "setting": (["--preset", "smoke", "--model", "hiden_size=8"], "no setting 'hiden_size'; did you mean hidden_size"),
+    "type": (["--preset", "smoke", "--model", "hidden_size=big"], "'hidden_size' expected int"),
+    "heads": (["--preset", "smoke", "--model", "hidden_size=33"], "cannot be split into 2 equal heads"),
+    "start": (["--preset", "smoke", "--init-from", "./nowhere"], "--init-from ./nowhere is no folder with a model"),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_a_mistake_is_said_in_one_sentence(mistake, tmp_path, capsys, monkeypatch):
+    options, said = MISTAKES[mistake]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "400")
+    from hf_edu_models.training import launch
+
+    with pytest.raises(SystemExit) as ended:
+        launch(_module("bert-finetune").main, str(RECIPES["bert-finetune"]), options)
+    captured = capsys.readouterr()
+    assert ended.value.code == 2
+    last = captured.err.strip().splitlines()[-1]
+    assert last.startswith("07b_bert_finetune.py: ") and re.search(said, last)
+    assert "Traceback" not in captured.err
+
+
+def test_a_mistake_ends_the_process_with_2(run_recipe):
+    process = run_recipe("feedforward", "--preset", "nope", check=False)
+    assert process.returncode == 2
+    assert process.stderr.strip().startswith("01_feedforward.py: preset 'nope'") and "Traceback" not in process.stderr
+
+
+def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, moods):
+    from hf_edu_models.training import launch
+
+    start = ["--preset", "smoke", "--dataset", str(moods), "--output_dir", str(tmp_path), "--init-from"]
+    for name, options, said in (
+        ("bert-finetune", [smoke("gpt")], "is a edu_gpt, but this recipe trains a edu_bert"),
+        ("gpt", [smoke("gpt"), "--model", "hidden_size=64"], "does not fit the weights of"),
+        ("recurrent", [smoke("recurrent"), "--model", "bidirectional=true"], "does not fit the weights of"),
+        ("gpt", [smoke("gpt"), "--max_length", "512"], "give --max_length 32"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            launch(_module(name).main, str(RECIPES[name]), [*start, *map(str, options)])
+        assert ended.value.code == 2 and said in " ".join(capsys.readouterr().err.split())
+
+
+def test_accelerate_launches_a_recipe_as_it_is(run_recipe, tmp_path):
+    launcher = (sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1")
+    options = ("--preset", "smoke", "--output_dir", tmp_path / "run", "--max_steps", "2")
+    assert read_results(run_recipe("feedforward", *options, launcher=launcher))["steps"] == 2
+
+
+def test_the_bare_loop_goes_on_where_it_stopped_and_works_in_two_processes(run_recipe, smoke, tmp_path):
+    name, options = "bert-pretrain-accelerate", ("--preset", "smoke", "--save_strategy", "steps", "--save_steps", "3")
+    whole = run_recipe(name, *options, "--output_dir", tmp_path / "whole")
+    # The last checkpoint is of step 6 of 8: what came after is lost, as after a crash.
+    (tmp_path / "whole").rename(tmp_path / "cut")
+    (tmp_path / "cut" / "model.safetensors").rename(tmp_path / "expected.safetensors")
+    again = run_recipe(name, *options, "--output_dir", tmp_path / "cut", "--resume")
+    assert (again / "model.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
+    assert not whole.exists()
+
+    launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2")
+    two = run_recipe(name, "--preset", "smoke", "--output_dir", tmp_path / "two", launcher=launcher)
+    results, alone = read_results(two), read_results(smoke(name))
+    assert results["machine"]["processes"] == 2
+    assert results["steps"] * 2 == alone["steps"]  # each batch is twice as large
+
+
+def test_the_bare_loop_refuses_what_it_does_not_read(run_recipe):
+    process = run_recipe("bert-pretrain-accelerate", "--preset", "smoke", "--max_minutes", "3", check=False)
+    assert process.returncode == 2 and "does not read --max_minutes" in process.stderr
