@@ -481,8 +481,13 @@ class TruncatedBPTTTrainer(EduTrainer):
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
         is_inside_epoch = self.state.epoch is not None and self.state.epoch % 1 > 0
-        if checkpoint is None or not is_inside_epoch or not self._carried_file(checkpoint).is_file():
+        if checkpoint is None or not is_inside_epoch:
             return
+        if not self._carried_file(checkpoint).is_file():
+            raise ValueError(
+                f"{checkpoint} has no carried state for process {self.args.process_index}; resume with as many "
+                "processes as had written it"
+            )
         from ..models.blocks_cache import RecurrentCache
 
         kept = torch.load(self._carried_file(checkpoint), map_location="cpu", weights_only=True)

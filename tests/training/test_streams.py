@@ -181,3 +181,11 @@ def test_one_process_for_several_devices_is_refused(tmp_path):
     settings._n_gpu = 2
     with pytest.raises(ValueError, match="torchrun --nproc_per_node 2"):
         streaming(settings)
+
+
+def test_a_state_that_is_not_there_is_not_made_up(tmp_path):
+    trainer, _ = train(tmp_path, language_model(), save_strategy="steps", save_steps=3, max_steps=4)
+    for file in (tmp_path / "checkpoint-3").glob("carried_state_*"):
+        file.unlink()
+    with pytest.raises(ValueError, match="no carried state for process 0; resume with as many processes"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
