@@ -3,6 +3,9 @@
 import json
 import random
 import shutil
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +14,8 @@ from tiny_runs import KillAtFile, KillAtStep, in_process, run_case
 from torch import equal
 
 from hf_edu_models.training.checkpoints import ASIDE, checkpoints_of
-from hf_edu_models.training.run_folder import log_history
+from hf_edu_models.training.presets import recipes_folder
+from hf_edu_models.training.run_folder import log_history, read_results
 
 NOT_REPEATED = ("runtime", "per_second", "train_loss", "total_flos")  # times, and what only one of two parts has seen
 
@@ -142,3 +146,27 @@ def test_a_loss_between_two_lines_of_the_log_is_not_lost(whole):
     """Checkpoints come every 3 steps and lines every 2: the test above would compare nothing otherwise."""
     steps = [line["step"] for line in losses(whole("random order")[0])]
     assert steps == list(range(2, 19, 2))
+
+
+@pytest.mark.slow
+def test_a_recipe_is_killed_from_outside(tmp_path):
+    """The recipe as users start it, killed at whatever it is doing; the same command with --resume goes on."""
+    steps = ["--save_strategy", "steps", "--save_steps", "2", "--eval_strategy", "no", "--num_train_epochs", "3"]
+    command = [sys.executable, str(recipes_folder() / "04_bahdanau.py"), "--preset", "smoke", "--use_cpu", *steps]
+    draw = random.Random(0)
+    subprocess.run([*command, "--output_dir", str(tmp_path / "whole")], check=True)
+    killed = [*command, "--output_dir", str(tmp_path / "killed"), "--resume"]
+    for least in (1, 8, 14):
+        process = subprocess.Popen(killed)
+        while (
+            max((int(each.name.partition("-")[2]) for each in checkpoints_of(tmp_path / "killed")), default=0) < least
+        ):
+            assert process.poll() is None
+            time.sleep(0.01)
+        time.sleep(draw.random() / 4)
+        process.kill()
+        process.wait()
+        assert_whole_checkpoints(tmp_path / "killed")
+    subprocess.run(killed, check=True)
+    assert_same_end(tmp_path / "killed", tmp_path / "whole")
+    assert read_results(tmp_path / "killed")["scores"] == read_results(tmp_path / "whole")["scores"]

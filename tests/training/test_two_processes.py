@@ -25,7 +25,7 @@ def assert_same_learning(run, other) -> None:
 @pytest.mark.parametrize(
     "name, one, each, kill",
     [
-        ("shared pairs", {"per_device_train_batch_size": 8}, {}, 5),
+        ("shared pairs", {"per_device_train_batch_size": 8, "save_steps": 2}, {"save_steps": 2}, 5),
         ("carried state", {}, {"per_device_train_batch_size": 2, "per_device_eval_batch_size": 2}, 8),
         ("shared buckets", {"gradient_accumulation_steps": 2, "num_train_epochs": 1}, {"num_train_epochs": 1}, 5),
     ],
