@@ -57,11 +57,11 @@ KILLS = {
     "random order": (2, 8, 17),
     "grouped by length": (11,),
     "length buckets": (11,),
-    "masked words": (5, 14),
+    "masked words": (14,),
     "carried state": (8, 16),  # goes on from 6, inside epoch 2, and from 15, where epoch 4 begins
-    "accumulated": (5, 11),
-    "accumulated states": (7, 14),
-    "early stopping": (5, 10),
+    "accumulated": (11,),
+    "accumulated states": (8,),
+    "early stopping": (10,),
     "unfreezing": (8,),
 }
 

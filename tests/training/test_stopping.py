@@ -106,8 +106,9 @@ def test_a_full_disk(file, small_disk, whole, capsys):
     assert f"no space is left on the disk of {folder}; the last good checkpoint is {folder}/checkpoint-3." in said
     assert "--resume" in said and "Traceback" not in said
     assert_kept(folder, 3)
-    (small_disk / "filler").unlink()
-    assert_goes_on(folder, whole)
+    if file == "optimizer.pt":  # once is enough
+        (small_disk / "filler").unlink()
+        assert_goes_on(folder, whole)
 
 
 TORCH = "[enforce fail at inline_container.cc:672] . unexpected pos 64 vs 0"
@@ -218,7 +219,8 @@ def test_a_loss_that_is_not_a_number(change, reason, kept, whole, capsys, tmp_pa
     assert f"{reason}; the last good checkpoint is {tmp_path}/checkpoint-{kept}." in said
     assert "--learning_rate (now 0.01)" in said and "Traceback" not in said
     assert_kept(tmp_path, kept)
-    assert_goes_on(tmp_path, whole)
+    if kept == 6:  # once is enough
+        assert_goes_on(tmp_path, whole)
 
 
 def test_a_loss_is_looked_at_before_saving_on_devices_that_nobody_waits_for(tmp_path, monkeypatch):
