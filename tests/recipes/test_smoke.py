@@ -1,7 +1,9 @@
 """Every recipe runs from its first line to its last, leaves a whole run, and says a mistake in one sentence."""
 
+import importlib.util
 import json
 import re
+import shutil
 import sys
 
 import pytest
@@ -14,6 +16,7 @@ from hf_edu_models.data import TASKS
 from hf_edu_models.training import (
     PretrainingArguments,
     RecipeArguments,
+    launch,
     log_history,
     parse_arguments,
     preset_names,
@@ -83,6 +86,15 @@ def test_the_model_loads_and_writes(name, smoke):
     assert torch.equal(said, again)
 
 
+def run_here(name, *options):
+    """Run a recipe in this process, as `launch` does: starting a new one takes longer than these runs."""
+    spec = importlib.util.spec_from_file_location("recipe", RECIPES[name])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    kind = PretrainingArguments if "pretrain" in name else RecipeArguments
+    launch(module.main, str(RECIPES[name]), [*map(str, options)], kind)
+
+
 @pytest.fixture(scope="session")
 def moods(tmp_path_factory):
     """Sentences with a label, with words of the stories."""
@@ -90,7 +102,8 @@ def moods(tmp_path_factory):
     feelings = [("happy", "glad"), ("proud", "glad"), ("sad", "low"), ("angry", "low")]
     names = ("Anna", "Ben", "Kira", "Leo", "Mina", "Olga")
     rows = [{"text": f"{name} felt {word} .", "label": label} for name in names for word, label in feelings]
-    (folder / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    for split in ("train", "validation", "test"):
+        (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     return folder
 
 
@@ -102,11 +115,11 @@ FINE_TUNING = {  # the run to start from, and the recipe that goes on
 
 
 @pytest.mark.parametrize("start", FINE_TUNING)
-def test_pre_trained_bodies_become_classifiers(start, smoke, run_recipe, moods, tmp_path):
+def test_pre_trained_bodies_become_classifiers(start, smoke, moods, tmp_path):
     recipe, options = FINE_TUNING[start]
-    body = smoke(start)
+    body, folder = smoke(start), tmp_path / "run"
     options = ("--preset", "smoke", "--dataset", moods, "--init-from", body, *options)
-    folder = run_recipe(recipe, *options, "--max_steps", "1", "--learning_rate", "0", "--output_dir", tmp_path / "run")
+    run_here(recipe, *options, "--max_steps", "1", "--learning_rate", "0", "--output_dir", folder)
     results = read_results(folder)
     assert results["task"] == "classification" and results["init_from"] == body.name
     before = getattr(transformers, HEADS[start]).from_pretrained(body).model
@@ -141,7 +154,6 @@ EXPECTED = {
 
 @pytest.mark.parametrize("kind", LABELLED)
 def test_the_data_decides_what_bert_is_fine_tuned_for(kind, tmp_path):
-    """In this process, for there are many of them: the recipe's own `main`, as `launch` calls it."""
     first, changes = LABELLED[kind]
     data = tmp_path / "data"
     data.mkdir()
@@ -150,21 +162,11 @@ def test_the_data_decides_what_bert_is_fine_tuned_for(kind, tmp_path):
         rows = rows if kind == "answers" else [{k: v for k, v in row.items() if k != "id"} for row in rows]
         (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     options = ("--preset", "smoke", "--dataset", data, "--max_steps", "1", "--output_dir", tmp_path / "run")
-    args, training_args = parse_arguments(str(RECIPES["bert-finetune"]), [*map(str, options), "--disable_tqdm=True"])
-    _module("bert-finetune").main(args, training_args)
+    run_here("bert-finetune", *options)
     results = read_results(tmp_path / "run")
     score, head = EXPECTED[kind]
     assert results["main_score"] == score and score in results["scores"]["test"]
     getattr(transformers, head).from_pretrained(tmp_path / "run")
-
-
-def _module(name):
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("recipe", RECIPES[name])
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 SECTIONS = {section_of(file.name): file for name, file in RECIPES.items()}
@@ -209,10 +211,8 @@ def test_a_mistake_is_said_in_one_sentence(mistake, tmp_path, capsys, monkeypatc
     options, said = MISTAKES[mistake]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
-    from hf_edu_models.training import launch
-
     with pytest.raises(SystemExit) as ended:
-        launch(_module("bert-finetune").main, str(RECIPES["bert-finetune"]), options)
+        run_here("bert-finetune", *options)
     captured = capsys.readouterr()
     assert ended.value.code == 2
     last = captured.err.strip().splitlines()[-1]
@@ -227,8 +227,6 @@ def test_a_mistake_ends_the_process_with_2(run_recipe):
 
 
 def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, moods):
-    from hf_edu_models.training import launch
-
     start = ["--preset", "smoke", "--dataset", str(moods), "--output_dir", str(tmp_path), "--init-from"]
     for name, options, said in (
         ("bert-finetune", [smoke("gpt")], "is a edu_gpt, but this recipe trains a edu_bert"),
@@ -237,33 +235,29 @@ def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, mood
         ("gpt", [smoke("gpt"), "--max_length", "512"], "give --max_length 32"),
     ):
         with pytest.raises(SystemExit) as ended:
-            launch(_module(name).main, str(RECIPES[name]), [*start, *map(str, options)])
+            run_here(name, *start, *options)
         assert ended.value.code == 2 and said in " ".join(capsys.readouterr().err.split())
 
 
-def test_accelerate_launches_a_recipe_as_it_is(run_recipe, tmp_path):
-    launcher = (sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1")
-    options = ("--preset", "smoke", "--output_dir", tmp_path / "run", "--max_steps", "2")
-    assert read_results(run_recipe("feedforward", *options, launcher=launcher))["steps"] == 2
+def test_the_bare_loop_goes_on_where_it_stopped(run_recipe, smoke, tmp_path):
+    whole, cut = smoke("bert-pretrain-accelerate"), tmp_path / "cut"
+    shutil.copytree(whole, cut)
+    (cut / "model.safetensors").unlink()  # the last checkpoint is of step 6 of 8: what came after is lost
+    assert not (cut / "checkpoint-8").exists() and (cut / "checkpoint-6").exists()
+    options = ("--preset", "smoke", "--save_strategy", "steps", "--save_steps", "3", "--output_dir", cut, "--resume")
+    run_recipe("bert-pretrain-accelerate", *options)
+    assert (cut / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_the_bare_loop_goes_on_where_it_stopped_and_works_in_two_processes(run_recipe, smoke, tmp_path):
-    name, options = "bert-pretrain-accelerate", ("--preset", "smoke", "--save_strategy", "steps", "--save_steps", "3")
-    whole = run_recipe(name, *options, "--output_dir", tmp_path / "whole")
-    # The last checkpoint is of step 6 of 8: what came after is lost, as after a crash.
-    (tmp_path / "whole").rename(tmp_path / "cut")
-    (tmp_path / "cut" / "model.safetensors").rename(tmp_path / "expected.safetensors")
-    again = run_recipe(name, *options, "--output_dir", tmp_path / "cut", "--resume")
-    assert (again / "model.safetensors").read_bytes() == (tmp_path / "expected.safetensors").read_bytes()
-    assert not whole.exists()
-
+def test_the_bare_loop_works_in_two_processes(run_recipe, smoke, tmp_path):
     launcher = (sys.executable, "-m", "torch.distributed.run", "--nproc_per_node", "2")
-    two = run_recipe(name, "--preset", "smoke", "--output_dir", tmp_path / "two", launcher=launcher)
-    results, alone = read_results(two), read_results(smoke(name))
-    assert results["machine"]["processes"] == 2
-    assert results["steps"] * 2 == alone["steps"]  # each batch is twice as large
+    name, options = "bert-pretrain-accelerate", ("--preset", "smoke", "--output_dir", tmp_path / "two")
+    two, one = read_results(run_recipe(name, *options, launcher=launcher)), read_results(smoke(name))
+    assert two["machine"]["processes"] == 2
+    assert two["steps"] * 2 == one["steps"]  # each batch is twice as large
 
 
-def test_the_bare_loop_refuses_what_it_does_not_read(run_recipe):
-    process = run_recipe("bert-pretrain-accelerate", "--preset", "smoke", "--max_minutes", "3", check=False)
-    assert process.returncode == 2 and "does not read --max_minutes" in process.stderr
+def test_the_bare_loop_refuses_what_it_does_not_read(capsys):
+    with pytest.raises(SystemExit) as ended:
+        run_here("bert-pretrain-accelerate", "--preset", "smoke", "--max_minutes", "3")
+    assert ended.value.code == 2 and "does not read --max_minutes" in capsys.readouterr().err
