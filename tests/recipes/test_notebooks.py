@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -77,7 +78,7 @@ def test_says_each_thing_before_it_shows_it(notebook):
     """Every code cell but those of the set-up stands below a text, and the page on notebooks has them all."""
     kinds = [kind for kind, _ in cells_of(notebook)]
     assert kinds[0] == kinds[-1] == "markdown"
-    assert all(before == "markdown" for before, kind in zip(kinds, kinds[1:], strict=False) if kind == "code")
+    assert all(before == "markdown" for before, kind in pairwise(kinds) if kind == "code")
     for kind, content in cells_of(notebook):
         if kind == "markdown":
             assert all(line.startswith("#") for line in content.strip().splitlines())
