@@ -289,6 +289,7 @@ class SafeRun:
         self.lr_scheduler.base_lrs = wanted
         for group, rate, factor in zip(self.optimizer.param_groups, wanted, self.lr_scheduler.lr_lambdas, strict=True):
             group["initial_lr"], group["lr"] = rate, rate * factor(self.lr_scheduler.last_epoch)
+        self.lr_scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]  # what the log tells
 
     def create_optimizer(self, model=None):
         """One learning rate for all, or one a layer."""
@@ -434,10 +435,6 @@ class TruncatedBPTTTrainer(EduTrainer):
         check_streams(dataset, self.args.train_batch_size * self.args.world_size)
         return SequentialSampler(dataset)
 
-    def _get_eval_sampler(self, eval_dataset):
-        check_streams(eval_dataset, self.args.eval_batch_size * self.args.world_size)
-        return super()._get_eval_sampler(eval_dataset)
-
     def _set_signature_columns_if_needed(self) -> None:
         super()._set_signature_columns_if_needed()
         if "shift_labels" not in self._signature_columns:
@@ -453,9 +450,10 @@ class TruncatedBPTTTrainer(EduTrainer):
         self._carried = outputs.past_key_values.detach()
         return (loss, outputs) if return_outputs else loss
 
-    def evaluation_loop(self, *given, **options):
+    def evaluation_loop(self, dataloader, *given, **options):
+        check_streams(dataloader.dataset, self.args.eval_batch_size * self.args.world_size)
         self._carried_in_evaluation = None
-        return super().evaluation_loop(*given, **options)
+        return super().evaluation_loop(dataloader, *given, **options)
 
     def prediction_step(self, model, inputs, prediction_loss_only, ignore_keys=None):
         """The loss, and each row's summed loss and number of tokens, (B, 2): what a perplexity is made of."""

@@ -118,7 +118,10 @@ def test_predictions_stand_in_the_order_of_their_rows(tmp_path):
     """Trainer would sort them by length where training does, and every text would be scored against another."""
     trainer = translating(arguments(tmp_path, train_sampling_strategy="group_by_length"))
     data = pairs(11, seed=4)
-    output = trainer.predict(data)
+    output, scored = trainer.predict(data), []
+    trainer.compute_metrics = lambda prediction: scored.append(prediction.label_ids.tolist()) or {}
+    trainer.evaluate(data)
+    assert scored == [output.label_ids.tolist()]
     wanted = [[label for label in row if label != -100] for row in output.label_ids.tolist()]
     assert wanted == list(data["labels"])
     model = trainer.model.eval()

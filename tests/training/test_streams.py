@@ -161,6 +161,8 @@ def test_other_batches_than_the_streams_are_refused(count, tmp_path):
     trainer = streaming(arguments(tmp_path, per_device_eval_batch_size=count))
     with pytest.raises(ValueError, match=rf"20 rows are not {count} streams"):
         trainer.evaluate()
+    with pytest.raises(ValueError, match=rf"20 rows are not {count} streams"):
+        trainer.predict(streams())
 
 
 def test_what_contiguous_streams_makes_is_accepted(tmp_path):
