@@ -230,7 +230,7 @@ def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, mood
     start = ["--preset", "smoke", "--dataset", str(moods), "--output_dir", str(tmp_path), "--init-from"]
     for name, options, said in (
         ("bert-finetune", [smoke("gpt")], "is a edu_gpt, but this recipe trains a edu_bert"),
-        ("gpt", [smoke("gpt"), "--model", "hidden_size=64"], "does not fit the weights of"),
+        ("gpt", [smoke("gpt"), "--model", "num_hidden_layers=3"], "does not fit the weights of"),
         ("recurrent", [smoke("recurrent"), "--model", "bidirectional=true"], "does not fit the weights of"),
         ("gpt", [smoke("gpt"), "--max_length", "512"], "give --max_length 32"),
     ):
