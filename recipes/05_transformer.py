@@ -11,15 +11,24 @@ paper); with the paper's `--preset paper` its peak is hidden_size^-0.5 x warmup_
 from transformers import AutoModelForSeq2SeqLM
 
 from hf_edu_models import EduTransformerConfig
-from hf_edu_models.data import collator_for, encode_corpus, load_corpus
+from hf_edu_models.data import collator_for, encode_corpus
 from hf_edu_models.metrics import compute_metrics_for
-from hf_edu_models.training import EduSeq2SeqTrainer, finish_run, launch, model_for, start_run, token_ids, tokenizer_for
+from hf_edu_models.training import (
+    EduSeq2SeqTrainer,
+    corpus_for,
+    finish_run,
+    launch,
+    model_for,
+    start_run,
+    token_ids,
+    tokenizer_for,
+)
 
 
 def main(args, training_args):
     run = start_run(args, training_args, task="translation")
 
-    corpus = load_corpus(args.dataset, **args.corpus)
+    corpus = corpus_for(args)
     tokenizer = tokenizer_for(args, corpus, rung="transformer")
     encoded = encode_corpus(corpus, tokenizer, max_length=args.max_length, num_proc=args.num_proc)
 

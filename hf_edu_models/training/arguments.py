@@ -49,6 +49,9 @@ class RecipeArguments:
     resume: bool = option(False, "Go on from the last checkpoint in the output folder.")
     overwrite: bool = option(False, "Throw away the run that is in the output folder.")
     num_proc: int | None = option(None, "Processes that prepare the data.")
+    licence: str | None = option(
+        None, "Licence of the weights, for the card, as the Hub names it: apache-2.0, mit, ..."
+    )
     notes: dict = field(default_factory=dict, init=False)  # what the preset tells about its data
     recipe: str = field(default="", init=False)  # the file's name
 
@@ -183,9 +186,9 @@ def parse_arguments(
 
 def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str, Any]:
     """Every setting that is not at its default, for people and for comparing runs; nothing of this machine."""
-    settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "num_proc"))
+    settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "num_proc", "licence"))
     derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
-    machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name")
+    machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name", "quiet")
     return settings | _changed(training_args, skip=derived + machine)
 
 

@@ -67,14 +67,14 @@ def score_checkpoint(checkup: Checkup) -> Scored:
     task = task_of_model(model, checkup.checkpoint)
     args = arguments_for(checkup)
     corpus = corpus_of(checkup, args, task)
-    encoded = encode(task, corpus, model, tokenizer, args, checkup.options.get("batch_size") or 64)
+    encoded = encode(task, corpus, model, tokenizer, args, checkup.checkpoint)
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_for(task, model, tokenizer, corpus, encoded, checkup, folder)
         options = {}
         if task == "translation":
             given = checkup.options
             options = {"num_beams": given.get("num_beams") or read_settings(checkup.checkpoint).get("num_beams", 5)}
-            options |= {"lowercase": args.lowercase, "max_length": args.max_length}
+            options |= {"lowercase": args.lowercase, "max_new_tokens": args.max_length}
         return evaluate_split(trainer, task, encoded, corpus, tokenizer, **options)
 
 
@@ -137,14 +137,15 @@ def corpus_of(checkup: Checkup, args: RecipeArguments, task: str) -> Any:
     return rows if checkup.limit is None else rows.select(range(min(checkup.limit, len(rows))))
 
 
-def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArguments, batch_size: int) -> Any:
+def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArguments, checkpoint: str) -> Any:
     """The split as a model of its task reads it; language models with a state read it as one stream."""
     if task == "language_modeling" and model._is_stateful:
         return contiguous_streams(corpus, tokenizer, 1, args.max_length)
     if task in ("language_modeling", "masked_lm"):
         return group_into_blocks(corpus, tokenizer, args.max_length)
     if task == "pretraining":
-        return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=True)
+        is_cut = read_settings(checkpoint).get("split_sentences", False)
+        return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=is_cut)
     options = {"stride": args.max_length // 3} if task == "question_answering" else {}
     return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)
 

@@ -63,7 +63,7 @@ def evaluate_split(trainer: Any, task: str, encoded: Any, corpus: Any, tokenizer
 
     Args:
         encoded: what the model reads; `corpus` has the same rows as people read them.
-        options: `num_beams`, `max_length` and `lowercase` for translation.
+        options: `num_beams`, `max_new_tokens` and `lowercase` for translation.
     """
     scored = SCORERS[task](trainer, encoded, corpus, tokenizer, **options)
     scored.scores = {name: _plain(value) for name, value in scored.scores.items()}
@@ -91,11 +91,11 @@ def interval(statistic: Callable[[np.ndarray], float], rows: int, resamples: int
     return None if math.isnan(found.low) else [float(found.low), float(found.high)]
 
 
-def _translation(trainer, encoded, corpus, tokenizer, num_beams=1, max_length=None, lowercase=False) -> Scored:
+def _translation(trainer, encoded, corpus, tokenizer, num_beams=1, max_new_tokens=None, lowercase=False) -> Scored:
     # Like lengths together, the longest first: less padding to search through. The rows go back to their places below.
     order = np.argsort([-len(ids) for ids in encoded["input_ids"]], kind="stable")
     output = trainer.predict(
-        encoded.select(order), metric_key_prefix="split", num_beams=num_beams, max_length=max_length
+        encoded.select(order), metric_key_prefix="split", num_beams=num_beams, max_new_tokens=max_new_tokens
     )
     ids = np.where(output.predictions == -100, tokenizer.pad_token_id, output.predictions)[np.argsort(order)]
     said = [text.strip() for text in tokenizer.batch_decode(ids, skip_special_tokens=True)]

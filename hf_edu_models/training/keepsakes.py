@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 ATTENTION_PICTURE = Path("pictures") / "attention.png"
+LAST_COMMON_LETTER = "\u0530"  # Latin, Greek and Cyrillic come before it
 LONGEST_TEXT = 160  # characters; a longer text makes a picture that nobody can read
 
 
@@ -17,7 +18,9 @@ def attention_picture(model: Any, tokenizer: Any, samples: list[dict[str, Any]],
     texts = [text for text in map(_text_of, samples) if text and len(text) <= LONGEST_TEXT]
     if not texts or not _attends(model):
         return None
-    maps = attention_maps(model, tokenizer, texts[0])
+    # The fonts of most machines have these letters; a picture full of empty boxes shows nothing.
+    plain = [text for text in texts if max(text) < LAST_COMMON_LETTER]
+    maps = attention_maps(model, tokenizer, (plain or texts)[0])
     shown = None if model.config.is_encoder_decoder else len(next(iter(maps.values())).weights) - 1
     return save_attention(maps, folder / ATTENTION_PICTURE, layer=shown)
 

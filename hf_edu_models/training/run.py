@@ -18,7 +18,7 @@ from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
-from transformers import set_seed
+from transformers import GenerationConfig, set_seed
 
 from .arguments import RecipeArguments, RunArguments, parse_arguments, settings_of
 from .checkpoints import RunStopped, average_weights, checkpoints_of, last_checkpoint, newest
@@ -136,11 +136,13 @@ def finish_run(
         samples: from the model and the tokenizer to rows to show, where predicting gives none (language models).
     """
     choose_weights(run, trainer)
-    trainer.save_final()
     options = {}
     if task in ("translation", "alignment"):
-        options = {"num_beams": run.training_args.num_beams, "lowercase": run.args.lowercase}
-        options["max_length"] = run.training_args.generation_max_length or run.args.max_length
+        longest = run.training_args.generation_max_length or run.args.max_length
+        searching = {"num_beams": run.training_args.num_beams, "max_new_tokens": longest}
+        generate_as_scored(trainer.model, searching)
+        options = searching | {"lowercase": run.args.lowercase}
+    trainer.save_final()
     held_out = [split for split in ("validation", "test") if split in encoded]
     scored = {
         split: evaluate_split(trainer, task, encoded[split], corpus[split], tokenizer, **options) for split in held_out
@@ -161,6 +163,13 @@ def finish_run(
         show(results)
     _decorate(run, trainer, tokenizer, results["samples"])
     return results
+
+
+def generate_as_scored(model: Any, searching: dict[str, int]) -> None:
+    """Let `generate()` of the saved model search as the scores were made, unless its caller says otherwise."""
+    kept = ("pad_token_id", "bos_token_id", "eos_token_id", "decoder_start_token_id")
+    ids = {name: getattr(model.generation_config, name) for name in kept}
+    model.generation_config = GenerationConfig(**ids, **searching)
 
 
 def choose_weights(run: Run, trainer: Any) -> None:
@@ -214,6 +223,7 @@ def describe(
         "settings": {name: public_name(value) for name, value in settings_of(args, training_args).items()},
         "main_score": training_args.metric_for_best_model,
         "published": args.notes.get("published", []),
+        **({"licence": args.licence} if args.licence else {}),
         **({"license_of_data": args.notes["license_of_data"]} if "license_of_data" in args.notes else {}),
     }
 
