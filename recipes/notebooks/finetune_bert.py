@@ -69,6 +69,7 @@ def arguments(name, learning_rate, **more):
         warmup_steps=0.1,
         eval_strategy="no",
         save_strategy="no",
+        disable_tqdm=False,
         **more,
     )
 
@@ -189,7 +190,7 @@ def fine_tune(has_read, labels, seed):
     set_seed(seed)
     trainer = EduTrainer(
         model=new_classifier(has_read),
-        args=arguments("parts", 0.001, max_steps=STEPS, per_device_train_batch_size=10, seed=seed, disable_tqdm=True),
+        args=arguments("parts", 0.001, max_steps=STEPS, per_device_train_batch_size=10, seed=seed, quiet=True),
         train_dataset=encoded["train"].select(range(labels)),
         data_collator=collator_for("classification", tokenizer),
         processing_class=tokenizer,
