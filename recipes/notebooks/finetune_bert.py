@@ -221,8 +221,8 @@ else:
 # ## Its attention
 #
 # A row is a token that looks, a column one that is looked at; every row sums to one. First the body that has read, on
-# two sentences with a hidden word that only the first can tell. Below the picture of the last layer: where each head
-# looks most from `[MASK]`.
+# two sentences with a hidden word. The words beside it tell what kind of word it is, and only the first sentence tells
+# which one. Below the picture of the last layer: where each head looks most from `[MASK]`. Has any found the `hat`?
 
 # %%
 reader = AutoModelForMaskedLM.from_pretrained("runs/read").eval()
@@ -270,7 +270,7 @@ show(draw_attention(maps, layer=2), "attention_of_the_classifier")
 # A linear probe (a logistic regression) is asked, from the vector of one word alone, which part of the story the word's
 # sentence is from. Layer 0 is the word and its place; whatever a higher layer knows beyond it was brought by attention.
 # The control has a random label for every word, which a probe can only learn by heart (Hewitt & Liang 2019). The second
-# picture is a body that has read nothing: attention mixes the words there too, so some of it comes for free.
+# picture is the same body before it read anything: it tells what is owed to the reading and what to the words alone.
 
 # %%
 labelled = {
