@@ -97,7 +97,7 @@ class Seq2SeqHead:
             **({"labels": labels} if is_learning and skip_logits and self.decoder_takes_labels else {}),
             return_dict=True,
         )
-        smoothing = getattr(self.config, "label_smoothing", 0.0) if self.training else 0.0
+        smoothing = self.config.label_smoothing if self.training else 0.0
         loss, logits = predict_words(
             outputs.last_hidden_state, self.lm_head, labels, skip_logits, num_items_in_batch, smoothing
         )

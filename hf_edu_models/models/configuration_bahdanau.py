@@ -22,6 +22,7 @@ class EduBahdanauConfig(EduConfig):
         attention_size: units of the additive score's hidden layer; `hidden_size` unless it is given.
         readout: `maxout` as in the paper, or `linear`.
         maxout_size: what the readout gives to the softmax layer.
+        label_smoothing: in training, the share of probability spread over all words; the paper has none.
         initializer_range: standard deviation that weights start with; the score's start with a tenth of it, and the
             matrices between states orthogonal.
     """
@@ -41,6 +42,7 @@ class EduBahdanauConfig(EduConfig):
     attention_size: int | None = None
     readout: str = "maxout"
     maxout_size: int = 500
+    label_smoothing: float | int = 0.0
     forget_gate_bias: float | int = 1.0
     initializer_range: float = 0.01
     recurrent_implementation: str = "fused"

@@ -46,7 +46,7 @@ class EduConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         for name, value in vars(self).items():
-            if name.endswith("dropout") and value is not None and not 0 <= value < 1:
+            if name.endswith(("dropout", "label_smoothing")) and value is not None and not 0 <= value < 1:
                 raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
             is_size = name.endswith("_size") or name.startswith(("num_hidden", "num_attention", "max_position"))
             if is_size and value is not None and value < 1:

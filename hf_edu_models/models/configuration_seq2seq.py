@@ -16,6 +16,7 @@ class EduSeq2SeqConfig(EduConfig):
         context_every_step: give the context vector to every decoder step and to the output, not only to the start.
         teacher_forcing_ratio: in training, the share of steps that are fed the reference's word rather than the
             model's own (scheduled sampling, Bengio et al. 2015). In evaluation always the reference's.
+        label_smoothing: in training, the share of probability spread over all words; the papers have none.
         maxout_size: units of the output layer of `context_every_step`; `hidden_size` unless it is given.
     """
 
@@ -33,6 +34,7 @@ class EduSeq2SeqConfig(EduConfig):
     context_every_step: bool = False
     maxout_size: int | None = None
     teacher_forcing_ratio: float | int = 1.0
+    label_smoothing: float | int = 0.0
     forget_gate_bias: float | int = 1.0
     initializer_range: float = 0.08
     recurrent_implementation: str = "fused"

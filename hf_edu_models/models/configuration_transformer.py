@@ -71,8 +71,6 @@ class EduTransformerConfig(EduConfig):
         check_choice("position_embedding_type", self.position_embedding_type, POSITIONS)
         check_choice("sinusoid_layout", self.sinusoid_layout, LAYOUTS)
         check_choice("head_aggregation", self.head_aggregation, AGGREGATIONS)
-        if not 0 <= self.label_smoothing < 1:
-            raise ValueError(f"label_smoothing must be at least 0 and below 1, got {self.label_smoothing}")
         if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is odd, but every sine has a cosine; choose an even one or "

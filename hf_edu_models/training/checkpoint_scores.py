@@ -67,7 +67,7 @@ def score_checkpoint(checkup: Checkup) -> Scored:
     task = task_of_model(model, checkup.checkpoint)
     args = arguments_for(checkup)
     corpus = corpus_of(checkup, args, task)
-    encoded = encode(task, corpus, model, tokenizer, args, checkup.checkpoint)
+    encoded = encode(task, corpus, model, tokenizer, args, checkup)
     with tempfile.TemporaryDirectory() as folder:
         trainer = trainer_for(task, model, tokenizer, corpus, encoded, checkup, folder)
         options = {}
@@ -137,14 +137,19 @@ def corpus_of(checkup: Checkup, args: RecipeArguments, task: str) -> Any:
     return rows if checkup.limit is None else rows.select(range(min(checkup.limit, len(rows))))
 
 
-def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArguments, checkpoint: str) -> Any:
-    """The split as a model of its task reads it; language models with a state read it as one stream."""
+def batch_size_of(checkup: Checkup) -> int:
+    """The run's own: streams and masks depend on it."""
+    return checkup.options.get("batch_size") or read_settings(checkup.checkpoint).get("per_device_eval_batch_size", 64)
+
+
+def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArguments, checkup: Checkup) -> Any:
+    """The split as a model of its task reads it; language models with a state read it as streams."""
     if task == "language_modeling" and model._is_stateful:
-        return contiguous_streams(corpus, tokenizer, 1, args.max_length)
+        return contiguous_streams(corpus, tokenizer, batch_size_of(checkup), args.max_length)
     if task in ("language_modeling", "masked_lm"):
         return group_into_blocks(corpus, tokenizer, args.max_length)
     if task == "pretraining":
-        is_cut = read_settings(checkpoint).get("split_sentences", False)
+        is_cut = read_settings(checkup.checkpoint).get("split_sentences", False)
         return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=is_cut)
     options = {"stride": args.max_length // 3} if task == "question_answering" else {}
     return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)
@@ -156,7 +161,7 @@ def trainer_for(task: str, model: Any, tokenizer: Any, corpus: Any, encoded: Any
     arguments = RunArguments(
         output_dir=folder,
         eval_strategy="no",
-        per_device_eval_batch_size=1 if is_stream else checkup.options.get("batch_size") or 64,
+        per_device_eval_batch_size=batch_size_of(checkup),
         predict_with_generate=task == "translation",
         label_names=["labels", "next_sentence_label"] if task == "pretraining" else None,
         use_cpu=checkup.options.get("device") == "cpu",

@@ -61,7 +61,7 @@ def evaluate(
     column: Annotated[list[str] | None, typer.Option(help="ours=theirs, as often as needed.")] = None,
     limit: Annotated[int | None, typer.Option(help="Only the first so many rows.", min=1)] = None,
     num_beams: Annotated[int | None, typer.Option(help="Beams; the run's own unless given.", min=1)] = None,
-    batch_size: Annotated[int, typer.Option(help="Rows at once.", min=1)] = 64,
+    batch_size: Annotated[int | None, typer.Option(help="Rows at once; the run's own unless given.", min=1)] = None,
     max_length: Annotated[int | None, typer.Option(help="Longest sequence in tokens.", min=2)] = None,
     lowercase: Annotated[bool | None, typer.Option(help="Score without case.")] = None,
     device: Annotated[str | None, typer.Option(help="cpu, or the fastest there is.")] = None,

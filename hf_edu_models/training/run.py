@@ -240,10 +240,16 @@ def versions() -> dict[str, str]:
 
 
 def public_name(value: Any) -> Any:
-    """A path of this machine is nobody else's business: its last part is enough."""
-    if isinstance(value, str) and (Path(value).is_absolute() or value.startswith((".", "~"))):
-        return Path(value).name
-    return value
+    """A path of this machine is nobody else's business: its last part is enough, also behind `name=`."""
+    if isinstance(value, dict):
+        return {key: public_name(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [public_name(each) for each in value]
+    if not isinstance(value, str):
+        return value
+    name, sign, path = value.rpartition("=")
+    is_private = Path(path).is_absolute() or path.startswith((".", "~"))
+    return name + sign + Path(path).name if is_private else value
 
 
 def command(args: RecipeArguments) -> str:

@@ -3,6 +3,7 @@
 import pytest
 import torch
 import torch.nn.functional as F
+from tiny import LENGTH, SOURCE, TRANSLATORS, by_name, words
 from torch import nn
 from torch.testing import assert_close
 
@@ -82,3 +83,15 @@ def test_the_three_problems(labels, num_labels, problem, reference):
 def test_logits_loss_in_half_precision_is_taken_in_float32():
     logits, labels = torch.randn(6, 9).bfloat16(), torch.arange(6)
     assert_close(logits_loss(logits, labels), F.cross_entropy(logits.float(), labels))
+
+
+@pytest.mark.parametrize("case", **by_name(TRANSLATORS))
+def test_label_smoothing_is_torchs_and_only_in_training(case):
+    model = case.build(label_smoothing=0.3).train()
+    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
+    inputs["labels"][1, 4:] = -100
+    logits, labels = model(**inputs, skip_logits=False).logits.flatten(0, 1), inputs["labels"].flatten()
+    expected = F.cross_entropy(logits, labels, label_smoothing=0.3)
+    assert_close(model(**inputs).loss, expected)
+    assert_close(model(**inputs, skip_logits=False).loss, expected)
+    assert_close(model.eval()(**inputs).loss, F.cross_entropy(logits, labels))

@@ -145,17 +145,6 @@ def test_vectors_are_scaled_unless_told_not_to():
     assert_close(scaled.model.encoder(source)[0], plain.model.encoder(source)[0])
 
 
-def test_label_smoothing_is_torchs_and_only_in_training():
-    model = PAPER.build(label_smoothing=0.3).train()
-    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
-    inputs["labels"][1, 4:] = -100
-    logits, labels = model(**inputs, skip_logits=False).logits.flatten(0, 1), inputs["labels"].flatten()
-    expected = F.cross_entropy(logits, labels, label_smoothing=0.3)
-    assert_close(model(**inputs).loss, expected)
-    assert_close(model(**inputs, skip_logits=False).loss, expected)
-    assert_close(model.eval()(**inputs).loss, F.cross_entropy(logits, labels))
-
-
 @torch.no_grad()
 def test_ways_to_make_one_of_several_heads():
     heads = torch.randn(2, 7, 3, 4)

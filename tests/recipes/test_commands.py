@@ -1,0 +1,68 @@
+"""`hf-edu train` is the recipe, and `hf-edu evaluate` gives a run's own scores again."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from hf_edu_models.cli import app
+from hf_edu_models.training import read_results, recipe_files
+from hf_edu_models.training.checkpoint_scores import Checkup, score_checkpoint
+
+# One run of each way to read a split: pairs, windows, a stream with a state, texts with labels, masked words.
+SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "bert-finetune", "bert-pretrain"]
+
+
+@pytest.fixture(autouse=True)
+def same_cache(run_recipe, smoke, monkeypatch):
+    """The built-in data that the recipes made, and the folder that they stood in."""
+    monkeypatch.chdir(smoke("bahdanau").parent.parent)
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_a_run_is_scored_again_as_at_its_end(name, smoke):
+    run = smoke(name)
+    wanted = read_results(run)
+    scored = score_checkpoint(Checkup(str(run)))
+    score = wanted["main_score"]
+    assert scored.scores[score] == pytest.approx(wanted["scores"]["test"][score], rel=1e-4)
+
+
+def test_the_command_prints_scores_and_writes_predictions(smoke, tmp_path):
+    out = tmp_path / "scores.json"
+    run = CliRunner().invoke(app, ["evaluate", str(smoke("bahdanau")), "--limit", "7", "--out", str(out)])
+    assert run.exit_code == 0, run.output
+    assert "exact_match" in run.output and "nrefs:1" in run.output
+    found = json.loads(out.read_text("utf-8"))
+    assert len(found["predictions"]) == 7 and {"source", "reference", "prediction"} == found["predictions"][0].keys()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["no/such/run"], "no folder with a model"),
+        (["RUN", "--split", "dev"], "has no split 'dev'"),
+        (["RUN", "--dataset", "stories"], "is for"),
+        (["RUN", "--dataset", "no_such_file.tsv"], "no_such_file.tsv"),
+    ],
+)
+def test_mistakes_are_said(options, sentence, smoke):
+    options = [str(smoke("bahdanau")) if word == "RUN" else word for word in options]
+    run = CliRunner().invoke(app, ["evaluate", *options])
+    assert run.exit_code != 0 and sentence in str(run.exception)
+
+
+def test_train_runs_the_recipe_and_passes_its_exit_code_on(tmp_path):
+    options = ["--preset", "smoke", "--output_dir", str(tmp_path / "run"), "--quiet", "--train_size", "64"]
+    run = CliRunner().invoke(app, ["train", "bahdanau", *options])
+    assert run.exit_code == 0, run.output
+    assert read_results(tmp_path / "run")["data"]["sizes"]["train"] == 64
+    again = CliRunner().invoke(app, ["train", "bahdanau", *options])
+    assert again.exit_code == 2
+
+
+def test_train_lists_the_recipes_and_knows_their_own_options(capfd):
+    listed = CliRunner().invoke(app, ["train"], env={"COLUMNS": "100"})
+    assert listed.exit_code == 0 and all(name in listed.output for name in recipe_files())
+    own = CliRunner().invoke(app, ["train", "bert-pretrain", "--help"])
+    assert own.exit_code == 0 and "--whole_word_mask" in own.output + capfd.readouterr().out
