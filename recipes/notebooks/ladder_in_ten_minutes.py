@@ -204,8 +204,8 @@ lesson = vanishing_gradient_lesson(("rnn", "gru", "lstm"), length=20 if QUICK el
 show(draw_lesson(lesson), "vanishing_gradient")
 
 # %% [markdown]
-# Then the LSTM on the same blocks. Nothing but the model and its learning rate differs from rung 1. Do not expect much of
-# the perplexity: in stories as simple as these, most words are settled by the few before them. What differs is the
+# Then the LSTM on the same blocks. Nothing but the model and its learning rate differs from rung 1. Do not expect much
+# of the perplexity: in stories as simple as these, most words are settled by the few before them. What differs is the
 # reach, which has no end now, but fades.
 
 # %%
