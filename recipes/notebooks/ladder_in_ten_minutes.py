@@ -360,14 +360,14 @@ gpt = AutoModelForCausalLM.from_config(config)
 learn_to_go_on(gpt, "gpt", learning_rate=0.003)
 
 # %% [markdown]
-# And the reach of the three, in one picture. The window ends; the state fades, as the lesson of rung 2 said it would;
-# attention has every word as near as the last one.
+# And the reach of the three, in one picture. The window ends; the state fades, as the lesson of rung 2 said it would; to
+# attention every word is one step away, however long ago it was.
 
 # %%
 figure, axis = new_figure(7, 4)
-for name, model in {"window": feedforward, "state": recurrent, "attention": gpt}.items():
+for name, model, width in (("window", feedforward, 6), ("state", recurrent, 3), ("attention", gpt, 2)):
     moved = reach(model)
-    axis.plot(range(1, 65), moved.where(moved > 0, float("nan")), label=name, linewidth=2)
+    axis.plot(range(1, 65), moved.where(moved > 0, float("nan")), label=name, linewidth=width)
 axis.set(xlabel="words ago", ylabel="probability that moves", yscale="log", title="How far back does a model see?")
 axis.legend(frameon=False)
 show(figure, "reach")
