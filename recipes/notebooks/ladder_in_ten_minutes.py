@@ -360,8 +360,8 @@ gpt = AutoModelForCausalLM.from_config(config)
 learn_to_go_on(gpt, "gpt", learning_rate=0.003)
 
 # %% [markdown]
-# And the reach of the three, in one picture. The window ends; the state fades, as the lesson of rung 2 said it would; to
-# attention every word is one step away, however long ago it was.
+# And the reach of the three, in one picture. The window ends; the state fades, as the lesson of rung 2 said it would;
+# to attention every word is one step away, however long ago it was.
 
 # %%
 figure, axis = new_figure(7, 4)
