@@ -1,5 +1,6 @@
 """`hf-edu`: one verb a function; what a verb does lives in the package."""
 
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -55,6 +56,17 @@ def demo(
     run_demo(out, overwrite)
 
 
+app.command("data")(show_corpus)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(train)
+app.command()(evaluate)
+app.command("generate", help=GENERATE_HELP)(generate)
+app.command("translate", help=TRANSLATE_HELP)(generate)
+app.add_typer(explain, name="explain")
+app.add_typer(figure, name="figure")
+app.command()(card)
+app.command()(push)
+
+
 @app.command()
 def convert(
     source: Annotated[str, typer.Argument(help="A folder or Hub id: one of our checkpoints, or transformers' own.")],
@@ -88,21 +100,15 @@ def doctor(
     raise typer.Exit(visit(checkpoint_or_class, trust_remote_code, settings or [], quick, as_json))
 
 
-app.command("data")(show_corpus)
-app.command("generate", help=GENERATE_HELP)(generate)
-app.command("translate", help=TRANSLATE_HELP)(generate)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(train)
-app.command()(evaluate)
-app.command()(card)
-app.command()(push)
-app.add_typer(explain, name="explain")
-app.add_typer(figure, name="figure")
-
-
 def main() -> None:
-    """Run a verb; a mistake of the user's ends it with one sentence and exit code 2, not with a traceback."""
+    """Run a verb; a mistake of the user's ends it with one sentence and exit code 2, not with a traceback.
+
+    `HF_EDU_TRACEBACK=1` shows where it was found.
+    """
     try:
         app()
     except (ValueError, FileNotFoundError) as error:
+        if os.environ.get("HF_EDU_TRACEBACK"):
+            raise
         Console(stderr=True).print(Text(f"hf-edu: {error}", style="red"))
         sys.exit(2)

@@ -40,7 +40,7 @@ def test_the_first_snippet_ends_by_line_15():
 
 def test_the_two_commands_stand_in_the_readme():
     commands = re.findall(r"^pip install .*", README, flags=re.MULTILINE)
-    assert commands == ["pip install -e . && hf-edu ladder", 'pip install -e ".[dev]" && pytest']
+    assert commands == ["pip install -e . && hf-edu demo", 'pip install -e ".[dev]" && pytest']
 
 
 @pytest.mark.parametrize("page", PAGES)
@@ -79,12 +79,14 @@ def test_every_model_file_opens_with_its_five_facts():
             assert fact in header, f"{rung.stem}: {fact}"
 
 
-def test_the_wheel_carries_the_recipes(tmp_path):
+def test_the_wheel_carries_recipes_presets_and_cards(tmp_path):
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
     for file in (ROOT / "recipes").rglob("*.py"):
         assert f"hf_edu_models/{file.relative_to(ROOT)}" in names
     assert "hf_edu_models/models/modeling_recurrent.py" in names and "hf_edu_models/models/README.md" in names
+    for file in [*(ROOT / "recipes/presets").iterdir(), *(ROOT / "hub_cards").iterdir()]:
+        assert f"hf_edu_models/{file.relative_to(ROOT)}" in names
     assert not [name for name in names if "__pycache__" in name]
 
 

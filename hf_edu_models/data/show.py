@@ -39,19 +39,22 @@ def show_corpus(
 
     if show < 0:
         raise ValueError(f"show must be 0 or more rows, got {show}")
-    corpus = load_corpus(
-        name_or_path,
-        task=task,
-        columns={name: _listed(value) for name, value in _pairs("column", column)} or None,
-        label_names=label or None,
-        source=source,
-        target=target,
-        config=config,
-        revision=revision,
-        seed=seed,
-        streaming=streaming,
-        **{name: _value(value) for name, value in _pairs("option", option)},
-    )
+    try:
+        corpus = load_corpus(
+            name_or_path,
+            task=task,
+            columns={name: _listed(value) for name, value in _pairs("column", column)} or None,
+            label_names=label or None,
+            source=source,
+            target=target,
+            config=config,
+            revision=revision,
+            seed=seed,
+            streaming=streaming,
+            **{name: _value(value) for name, value in _pairs("option", option)},
+        )
+    except TypeError as problem:  # an option that this corpus does not take
+        raise ValueError(str(problem)) from problem
     if split is not None and split not in corpus:
         raise ValueError(f"{name_or_path} has no split {split!r}; it has {', '.join(corpus)}")
     console = Console()

@@ -1,7 +1,8 @@
-"""What goes to the Hub and comes from it: cards, pushing, and weights of transformers' own models, both ways."""
+"""What goes to the Hub and comes from it: cards, pushing, a doctor, and weights of transformers' own models."""
 
 from .cards import make_card, write_card
 from .convert import Conversion, convert_checkpoint, from_transformers, to_transformers
+from .doctor import Report, diagnose
 from .push import Push, PushesWithCard, push_run
 from .refusals import HubRefusal, HubUnreachable
 
@@ -11,7 +12,9 @@ __all__ = [
     "HubUnreachable",
     "Push",
     "PushesWithCard",
+    "Report",
     "convert_checkpoint",
+    "diagnose",
     "from_transformers",
     "make_card",
     "push_run",
