@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from typing import Any
 
 from .card_metadata import METRIC_NAMES, data_name, is_hub_id, languages, score_names
@@ -53,12 +54,21 @@ def facts(checkpoint: Checkpoint, title: str, repo_id: str | None) -> dict[str, 
         "licence": _licence(results),
         "has_loss": has_curve(checkpoint.history),
         "has_attention": (checkpoint.folder / "pictures" / "attention.png").is_file(),
+        "attention_command": _attention_command(results, repo_id),
         **_data(checkpoint),
         **_training(checkpoint),
         **_scores(results),
         **_published(results),
         **_samples(results),
     }
+
+
+def _attention_command(results: dict[str, Any], repo_id: str | None) -> str | None:
+    """What drew the picture of the attention, if the text that it shows can stand in a command."""
+    text = results.get("attention_of")
+    if not text or not text.isprintable() or "`" in text:
+        return None
+    return f"hf-edu explain attention {repo_id or 'path/to/this/folder'} {shlex.quote(text)} --out attention.png"
 
 
 def _summary(checkpoint: Checkpoint) -> str:

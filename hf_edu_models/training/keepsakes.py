@@ -10,19 +10,23 @@ LAST_COMMON_LETTER = "\u0530"  # Latin, Greek and Cyrillic come before it
 LONGEST_TEXT = 160  # characters; a longer text makes a picture that nobody can read
 
 
-def attention_picture(model: Any, tokenizer: Any, samples: list[dict[str, Any]], folder: Path) -> Path | None:
-    """Draw what the model looks at in the first sample that is short enough; None where it attends to nothing."""
-    from ..explain.attention import attention_maps
-    from ..explain.attention_files import save_attention
-
+def text_to_show(model: Any, samples: list[dict[str, Any]]) -> str | None:
+    """The first sample that is short enough for a picture; None where the model attends to nothing."""
     texts = [text for text in map(_text_of, samples) if text and len(text) <= LONGEST_TEXT]
     if not texts or not _attends(model):
         return None
     # The fonts of most machines have these letters; a picture full of empty boxes shows nothing.
-    plain = [text for text in texts if max(text) < LAST_COMMON_LETTER]
-    maps = attention_maps(model, tokenizer, (plain or texts)[0])
-    shown = None if model.config.is_encoder_decoder else len(next(iter(maps.values())).weights) - 1
-    return save_attention(maps, folder / ATTENTION_PICTURE, layer=shown)
+    return next((text for text in texts if max(text) < LAST_COMMON_LETTER), texts[0])
+
+
+def attention_picture(model: Any, tokenizer: Any, text: str, folder: Path) -> Path:
+    """Draw what the model looks at; of a model that only reads, the last layer."""
+    from ..explain.attention import attention_maps
+    from ..explain.attention_files import save_attention
+
+    maps = attention_maps(model, tokenizer, text)
+    layer = None if model.config.is_encoder_decoder else len(maps.main.weights) - 1
+    return save_attention(maps, folder / ATTENTION_PICTURE, layer=layer)
 
 
 def _attends(model: Any) -> bool:

@@ -161,7 +161,7 @@ def finish_run(
     write_results(run.folder, results)
     if not run.training_args.quiet:
         show(results)
-    _decorate(run, trainer, tokenizer, results["samples"])
+    _decorate(run, trainer, tokenizer, results)
     return results
 
 
@@ -311,18 +311,23 @@ def _short(value: Any, longest: int = 300) -> str:
     return text if len(text) <= longest else text[: longest - 1] + "…"
 
 
-def _decorate(run: Run, trainer: Any, tokenizer: Any, samples: list[dict[str, Any]]) -> None:
+def _decorate(run: Run, trainer: Any, tokenizer: Any, results: dict[str, Any]) -> None:
     """The attention picture and the card; a run is not lost because one of them could not be made."""
     from ..hub.cards import write_card
-    from .keepsakes import attention_picture
+    from .keepsakes import attention_picture, text_to_show
 
-    for name, make in {
-        "attention picture": lambda: attention_picture(trainer.model, tokenizer, samples, run.folder),
-        "card": lambda: write_card(run.folder),
-    }.items():
-        try:
-            make()
-        except Exception as problem:
-            say(f"no {name}: {problem}")
+    text = text_to_show(trainer.model, results["samples"])
+    if text is not None and _could("attention picture", attention_picture, trainer.model, tokenizer, text, run.folder):
+        write_results(run.folder, results | {"attention_of": text})
+    _could("card", write_card, run.folder)
     if not run.training_args.quiet:
         say(f"saved in {run.folder} with its card, README.md; hf-edu push {run.folder} user/name sends it to the Hub")
+
+
+def _could(name: str, make: Callable, *given: Any) -> bool:
+    try:
+        make(*given)
+    except Exception as problem:
+        say(f"no {name}: {problem}")
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -405,6 +406,15 @@ class EduTrainer(SafeRun, PushesWithCard, Trainer):
 
 class EduSeq2SeqTrainer(SafeRun, PushesWithCard, Seq2SeqTrainer):
     """Trainer for the rungs that turn a text into another."""
+
+    def prediction_step(self, *given: Any, **options: Any) -> Any:
+        """Trainer's, which writes every default, a length of 20 among them, into the model's generation settings."""
+        kept = self.model.generation_config
+        self.model.generation_config = copy.deepcopy(kept)
+        try:
+            return super().prediction_step(*given, **options)
+        finally:
+            self.model.generation_config = kept
 
     def evaluation_loop(self, *given: Any, **options: Any) -> Any:
         """Each row once: rows that fill up the last batches of several processes are dropped, as Trainer does."""

@@ -13,8 +13,12 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 from tiny_runs import tokenizer
 from transformers.trainer_utils import EvalPrediction
 
+from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
+from hf_edu_models.data import collator_for, encode_corpus, load_corpus, train_tokenizer
 from hf_edu_models.metrics import compute_metrics_for
+from hf_edu_models.training import EduSeq2SeqTrainer, RunArguments, token_ids
 from hf_edu_models.training.evaluation import evaluate_split, interval, is_better_when_greater, main_score
+from hf_edu_models.training.run import generate_as_scored
 
 
 class Oracle:
@@ -65,9 +69,9 @@ def test_translation(lowercase):
     reader, predictions, corpus, encoded = translated()
     oracle = Oracle(predictions)
     scored = evaluate_split(
-        oracle, "translation", encoded, corpus, reader, num_beams=3, max_length=9, lowercase=lowercase
+        oracle, "translation", encoded, corpus, reader, num_beams=3, max_new_tokens=9, lowercase=lowercase
     )
-    assert oracle.asked == {"num_beams": 3, "max_length": 9}
+    assert oracle.asked == {"num_beams": 3, "max_new_tokens": 9}
     expected = sacrebleu.corpus_bleu(SAID, [WANTED], lowercase=lowercase).score
     assert scored.scores["bleu"] == pytest.approx(expected)
     assert f"case:{'lc' if lowercase else 'mixed'}" in scored.scores["bleu_signature"]
@@ -265,3 +269,26 @@ def test_numbers_are_plain():
     corpus = Dataset.from_dict({"text": ["w5 w6"]})
     scores = evaluate_split(oracle, "language_modeling", None, corpus, tokenizer()).scores
     assert {type(value) for value in scores.values()} <= {float, int, list, str, type(None)}
+
+
+def test_the_saved_model_generates_as_it_was_scored(tmp_path):
+    """Trainer's predictions leave no default of theirs (a length of 20) in the model's generation settings."""
+    corpus = load_corpus("reverse", train_size=8, validation_size=4, test_size=4)
+    reader = train_tokenizer(corpus, "char", rung="bahdanau")
+    encoded = encode_corpus(corpus, reader)
+    ids = token_ids(reader, "pad", "bos", "eos", "decoder_start")
+    config = EduBahdanauConfig(vocab_size=len(reader), embedding_size=6, hidden_size=8, maxout_size=5, **ids)
+    model = EduBahdanauForConditionalGeneration(config)
+    generate_as_scored(model, {"num_beams": 2, "max_new_tokens": 9})
+    arguments = RunArguments(output_dir=str(tmp_path), predict_with_generate=True, eval_strategy="no", use_cpu=True)
+    trainer = EduSeq2SeqTrainer(
+        model=model,
+        args=arguments,
+        data_collator=collator_for("translation", reader),
+        processing_class=reader,
+    )
+    scored = evaluate_split(trainer, "translation", encoded["test"], corpus["test"], reader, num_beams=2)
+    assert model.generation_config.max_length is None
+    source = reader([row["source"] for row in scored.rows], return_tensors="pt", padding=True)
+    said = reader.batch_decode(model.eval().generate(**source), skip_special_tokens=True)
+    assert [text.strip() for text in said] == [row["prediction"] for row in scored.rows]
