@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import torch
 from rich.console import Console
 from rich.panel import Panel
-from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -30,6 +30,7 @@ def run_demo(folder: Path, overwrite: bool = False, preset: str = "demo") -> Non
     """
     console = Console()
     prepare(folder, overwrite)
+    torch.set_num_threads(1)  # models this small gain nothing from a second one, and wait for it on a busy machine
     console.print(
         Panel(
             "Dates as people write them in many languages become ISO dates, one character after another.\n"
@@ -44,7 +45,7 @@ def run_demo(folder: Path, overwrite: bool = False, preset: str = "demo") -> Non
     pages = draw_attention(folder)
     console.print(Text("what the attention looked at: " + ", ".join(map(str, pages)), style="green"), soft_wrap=True)
     console.print("\nEach run is a checkpoint with tokenizer, code and card. Load one in Python:\n")
-    console.print(Syntax(loading_lines(folder / SHOWN), "python", background_color="default"))
+    console.print(Text(loading_lines(folder / SHOWN), style="cyan"), soft_wrap=True)
 
 
 def prepare(folder: Path, overwrite: bool) -> None:

@@ -25,14 +25,15 @@ def group_into_blocks(
     tokenizer: Any,
     block_size: int,
     *,
-    join: str = "\n",
+    join: str | None = None,
     drop_last: bool = False,
     cache_dir: str | os.PathLike | None = None,
 ) -> Any:
     """Rows of `input_ids` of `block_size` tokens, cut from the documents one after another.
 
     Args:
-        join: What stands between two rows of one document; between documents stand the end and the start token.
+        join: What stands between two rows of one document, default `usual_join`; between documents stand the end and
+            the start token.
         drop_last: Whether to leave out the last, shorter block. A perplexity needs it.
     """
     _check_count("block_size", block_size, 2)
@@ -55,7 +56,7 @@ def contiguous_streams(
     batch_size: int,
     block_size: int,
     *,
-    join: str = "\n",
+    join: str | None = None,
     cache_dir: str | os.PathLike | None = None,
 ) -> Any:
     """Rows in such an order that batches of `batch_size`, read without shuffling, continue `batch_size` streams.
@@ -82,8 +83,16 @@ def contiguous_streams(
     return _build(corpus, tokenizer, join, ["streams", batch_size, block_size], cut, cache_dir)
 
 
-def token_stream(dataset: Any, tokenizer: Any, join: str = "\n") -> np.ndarray:
+def usual_join(tokenizer: Any) -> str:
+    """A new line where the tokenizer has a token for it, else a space: a row's border is no unknown word."""
+    ids = tokenizer("\n", add_special_tokens=False)["input_ids"]
+    is_known = "\n" in tokenizer.get_vocab() or (ids and tokenizer.unk_token_id not in ids)
+    return "\n" if is_known else " "
+
+
+def token_stream(dataset: Any, tokenizer: Any, join: str | None = None) -> np.ndarray:
     """All tokens in order; every document stands between the start and the end token."""
+    join = usual_join(tokenizer) if join is None else join
     start = _first_known(tokenizer.bos_token_id, tokenizer.cls_token_id)
     end = _first_known(tokenizer.eos_token_id, tokenizer.sep_token_id)
     pieces: list[np.ndarray] = []
@@ -123,7 +132,7 @@ def _interleave(tokens: np.ndarray, shift: int, batch_size: int, length: int, bl
     return blocks.swapaxes(0, 1).reshape(-1, block_size)
 
 
-def _build(corpus: Any, tokenizer: Any, join: str, settings: list, cut: Any, cache_dir: Any) -> Any:
+def _build(corpus: Any, tokenizer: Any, join: str | None, settings: list, cut: Any, cache_dir: Any) -> Any:
     import datasets
 
     if isinstance(corpus, dict):
@@ -131,6 +140,7 @@ def _build(corpus: Any, tokenizer: Any, join: str, settings: list, cut: Any, cac
             {split: _build(dataset, tokenizer, join, settings, cut, cache_dir) for split, dataset in corpus.items()}
         )
     check_in_memory(corpus)
+    join = usual_join(tokenizer) if join is None else join
     columns = [name for name in ("document", "text") if name in corpus.column_names]
     version = code_version(sys.modules[__name__])
     key = fingerprint(content_of(corpus, columns), tokenizer_content(tokenizer), join, settings, version)

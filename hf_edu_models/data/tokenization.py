@@ -144,6 +144,8 @@ def _learn_once(data: Any, names: list[str] | None, recipe: Recipe, cache_dir: A
 
 
 def _learn(read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer:
+    if recipe.kind == "char" and recipe.task == "language_modeling":
+        read = _with_line_ends(read, recipe.min_frequency)
     if recipe.kind == "wordpiece":
         backend = _train_wordpiece(read, recipe)
     else:
@@ -151,6 +153,20 @@ def _learn(read: Callable[[], Iterator[list[str]]], recipe: Recipe) -> Tokenizer
     if backend.get_vocab_size() <= len(recipe.specials):
         raise ValueError("the corpus has no text to learn a vocabulary from; check its train split and columns")
     return tokenizer_kinds.with_bytes(backend, recipe.unknown) if recipe.kind == "unigram" else backend
+
+
+def _with_line_ends(read: Callable[[], Iterator[list[str]]], times: int) -> Callable[[], Iterator[list[str]]]:
+    """Rows have no line ends inside, but a model of running text, character by character, meets them between rows."""
+
+    def read_on() -> Iterator[list[str]]:
+        has_text = False
+        for texts in read():
+            has_text = True
+            yield texts
+        if has_text:
+            yield ["\n"] * times
+
+    return read_on
 
 
 def _trainer(recipe: Recipe) -> Any:

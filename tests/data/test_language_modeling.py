@@ -114,3 +114,15 @@ def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
         group_into_blocks(
             datasets.Dataset.from_dict({"text": ["", ""]}), train(["a"], "char", 20), 5, join="", cache_dir=tmp_path
         )
+
+
+@pytest.mark.parametrize("kind", ["word", "char", "wordpiece", "bpe", "unigram"])
+def test_no_border_of_rows_is_an_unknown_word(kind):
+    rows = ["the cat sat", "a dog ran", "the dog sat"]
+    corpus = datasets.Dataset.from_dict({"text": rows, "document": [0, 0, 1]})
+    tokenizer = train({"train": corpus}, kind, 400, rung="gpt")
+    tokens = token_stream(corpus, tokenizer)
+    assert tokenizer.unk_token_id not in tokens.tolist()
+    join = "\n" if kind in ("char", "bpe", "unigram") else " "
+    text = tokenizer.decode(tokens.tolist(), skip_special_tokens=True)
+    assert f"the cat sat{join}a dog ran" in text
