@@ -23,12 +23,12 @@ from transformers import AutoModelForPreTraining, TrainerState, get_scheduler
 from hf_edu_models import EduBertConfig
 from hf_edu_models.data import DataCollatorForPreTraining
 from hf_edu_models.training.arguments import PretrainingArguments, settings_of
+from hf_edu_models.training.batches import SeededCollator
 from hf_edu_models.training.checkpoints import ASIDE, RunStopped, checkpoints_of, put_in_place, tidy
 from hf_edu_models.training.run import describe, launch, show, start_run
 from hf_edu_models.training.run_folder import STATE, write_results
 from hf_edu_models.training.samples import filled_masks
 from hf_edu_models.training.starting import corpus_for, model_for, pairs_for, token_ids, tokenizer_for
-from hf_edu_models.training.trainers import SeededCollator
 
 # Trainer's options that this loop reads too; the others are refused, not forgotten.
 READS = {

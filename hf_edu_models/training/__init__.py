@@ -41,7 +41,7 @@ _HOMES = {
     "write_results": "run_folder",
     "EduSeq2SeqTrainer": "trainers",
     "EduTrainer": "trainers",
-    "TruncatedBPTTTrainer": "trainers",
+    "TruncatedBPTTTrainer": "streams",
 }
 
 __all__ = sorted(_HOMES)

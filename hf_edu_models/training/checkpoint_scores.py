@@ -20,7 +20,8 @@ from .arguments import RecipeArguments, RunArguments
 from .evaluation import Scored, evaluate_split
 from .run_folder import RESULTS, read_results, read_settings
 from .starting import task_of
-from .trainers import EduSeq2SeqTrainer, EduTrainer, TruncatedBPTTTrainer
+from .streams import TruncatedBPTTTrainer
+from .trainers import EduSeq2SeqTrainer, EduTrainer
 
 # The last part of an architecture's name, and the task that it is for.
 TASK_OF_HEAD = {

@@ -6,7 +6,8 @@ from tiny_runs import arguments, masking, pairs, translating
 from torch.utils.data import DataLoader
 
 from hf_edu_models.data.bucketing import LengthBucketSampler
-from hf_edu_models.training.trainers import SeededCollator, SteadyBatches, SteadyLengthGroups, place_in_epoch
+from hf_edu_models.training.batches import SeededCollator, SteadyBatches, SteadyLengthGroups
+from hf_edu_models.training.trainers import place_in_epoch
 
 
 class Plan:
