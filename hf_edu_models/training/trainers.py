@@ -201,6 +201,17 @@ class SafeRun:
             loader, device=self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
 
+    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
+        """Numbers only: a signature in every line helps nobody, and trackers refuse it."""
+        super().log({name: value for name, value in logs.items() if not isinstance(value, str)}, start_time)
+
+    def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
+        wanted = self.args.metric_for_best_model
+        known = [name.removeprefix("eval_") for name, value in metrics.items() if not isinstance(value, str)]
+        if wanted is not None and wanted.removeprefix("eval_") not in known:
+            raise ValueError(f"metric_for_best_model {wanted!r} is no score of this run; it has {', '.join(known)}")
+        return super()._determine_best_metric(metrics, trial)
+
     def evaluation_loop(self, *given: Any, **options: Any) -> Any:
         """Draw no numbers that training would have drawn: how often it is evaluated changes nothing in a run."""
         with torch.random.fork_rng(devices=[]):

@@ -255,3 +255,15 @@ def test_the_clock_stops_a_run_which_goes_on_when_it_may(tmp_path, whole):
     assert run(tmp_path, "--max_minutes", "60", "--resume", change=found.append) == 0
     assert found[1].bookkeeping.passed() > seconds > 120
     assert_ends_as(tmp_path, whole)
+
+
+def test_a_score_that_no_run_has_is_refused_with_those_that_it_has(tmp_path):
+    trainer = translating(arguments(tmp_path, metric_for_best_model="blue"))
+    with pytest.raises(ValueError, match="'blue' is no score of this run; it has loss, bleu"):
+        trainer._determine_best_metric({"eval_loss": 1.0, "eval_bleu": 2.0, "eval_bleu_signature": "nrefs:1"}, None)
+
+
+def test_the_log_holds_numbers(tmp_path):
+    trainer = translating(arguments(tmp_path))
+    trainer.log({"eval_bleu": 2.0, "eval_bleu_signature": "nrefs:1"})
+    assert trainer.state.log_history == [{"eval_bleu": 2.0, "epoch": 0, "step": 0}]
