@@ -6,7 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from hf_edu_models.cli import app
-from hf_edu_models.training import read_results, recipe_files
+from hf_edu_models.training import preset_names, read_results, recipe_files
+from hf_edu_models.training.arguments import section_of
 from hf_edu_models.training.checkpoint_scores import Checkup, score_checkpoint
 
 # One run of each way to read a split: pairs, windows, a stream with a state, texts with labels, masked words.
@@ -66,3 +67,11 @@ def test_train_lists_the_recipes_and_knows_their_own_options(capfd):
     assert listed.exit_code == 0 and all(name in listed.output for name in recipe_files())
     own = CliRunner().invoke(app, ["train", "bert-pretrain", "--help"])
     assert own.exit_code == 0 and "--whole_word_mask" in own.output + capfd.readouterr().out
+
+
+def test_the_page_lists_every_recipe_with_its_presets():
+    page = next(iter(recipe_files().values())).with_name("README.md").read_text("utf-8")
+    for file in recipe_files().values():
+        (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
+        listed = {word.strip() for word in row.split("|")[3].split(",")}
+        assert listed == set(preset_names(section_of(str(file)))) - {"smoke", "paper", "demo"}
