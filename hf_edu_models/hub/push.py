@@ -213,6 +213,8 @@ class PushesWithCard:
         is_busy = self.push_in_progress is not None and not self.push_in_progress.is_done()
         if not self.is_world_process_zero() or (is_busy and not self.args.hub_always_push):
             return None
+        if is_busy:  # or the files would change while they are being sent
+            self.push_in_progress.wait_until_done()
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         # Copied first: the checkpoint may be deleted before it is sent.
         for name, file in published_files(read_checkpoint(checkpoint_folder)).items():
@@ -221,7 +223,7 @@ class PushesWithCard:
         options = {"token": usable_token(self.args.hub_token), "run_as_future": True}
         message = f"Training in progress, step {self.state.global_step}"
         job = send(self._hub, self.hub_model_id, contents, message, self.args.hub_revision, **options)
-        self.push_in_progress = PushInProgress([*(self.push_in_progress.jobs if is_busy else []), job])
+        self.push_in_progress = PushInProgress([job])
         return None
 
     @cached_property
