@@ -40,7 +40,7 @@ def test_the_first_snippet_ends_by_line_15():
 
 def test_the_two_commands_stand_in_the_readme():
     commands = re.findall(r"^pip install .*", README, flags=re.MULTILINE)
-    assert commands == ["pip install -e . && hf-edu demo", 'pip install -e ".[dev]" && pytest']
+    assert commands == ["pip install -e . && hf-edu demo", 'pip install -e ".[dev]" && pytest -n auto --dist loadfile']
 
 
 @pytest.mark.parametrize("page", PAGES)
