@@ -327,7 +327,8 @@ class SafeRun:
             if self.args.should_save:
                 self.state.save_to_json(str(run / ASIDE / "final" / STATE))
                 put_files_in_place(run / ASIDE / "final", run)
-                tidy(run)
+                # A run killed between its last checkpoint and the dropping of an older one has one too many.
+                drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
 
 
