@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -26,6 +25,7 @@ from transformers.pipelines import PIPELINE_REGISTRY
 from transformers.pipelines.base import ChunkPipeline, Pipeline
 
 from .data.question_answering import NOT_CONTEXT, encode_question_answering
+from .explain.showing import weights_shown
 
 # A translation is cut at 3 times its source and 100 tokens more, unless a length is given: some tasks write much more
 # than they read (4 digits are 36 letters), and a model that has learned its task stops by itself long before.
@@ -142,7 +142,7 @@ class EduTranslationPipeline(TextPipeline):
         """
         times = len(sequences) // len(source["input_ids"])
         repeated = {name: tensor.repeat_interleave(times, dim=0) for name, tensor in source.items()}
-        with attention_shown(self.model):
+        with weights_shown(self.model):
             outputs = self.model(
                 **repeated,
                 decoder_input_ids=sequences[:, :-1],
@@ -275,7 +275,7 @@ class EduQuestionAnsweringPipeline(TextPipeline, ChunkPipeline):
         if not output_attentions:
             outputs = self.model(**given, return_dict=True)
         else:
-            with attention_shown(self.model):
+            with weights_shown(self.model):
                 outputs = self.model(**given, output_attentions=True, return_dict=True)
         result = {"start_logits": outputs.start_logits, "end_logits": outputs.end_logits}
         if output_attentions:
@@ -404,20 +404,6 @@ def check_example(example: Any) -> None:
 def as_array(tensor: torch.Tensor) -> np.ndarray:
     """numpy has no bfloat16."""
     return (tensor.float() if tensor.dtype == torch.bfloat16 else tensor).numpy()
-
-
-@contextmanager
-def attention_shown(model: PreTrainedModel) -> Iterator[None]:
-    """Fused kernels give no weights: compute attention the plain way meanwhile."""
-    chosen = model.config._attn_implementation
-    if chosen in (None, "eager"):
-        yield
-        return
-    model.set_attn_implementation("eager")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(chosen)
 
 
 def position_limit(config: Any) -> int | None:

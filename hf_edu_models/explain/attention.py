@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .attention_vectors import Recorder, Vectors
+from .showing import weights_shown
 from .tokens import Tokens, readable_tokens
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def attention_maps(
     """
     check_request(model, text, target, generate_options)
     tokenizers = tokenizer if isinstance(tokenizer, tuple) else (tokenizer, tokenizer)
-    with ready_to_show(model):
+    with weights_shown(model):
         if model.config.is_encoder_decoder:
             return translate(model, tokenizers, text, target, text_pair, generate_options)
         return read(model, tokenizers[0], text, target, text_pair, generate_options)
@@ -169,26 +169,6 @@ def check_request(model: PreTrainedModel, text: str, target: str | None, options
         raise ValueError(f"{name} cannot generate; give a target, or load the class with a head that writes words")
     if not model.can_generate() and target is not None and not model.config.is_encoder_decoder:
         raise ValueError(f"{name} reads and writes nothing, so it takes no target; a second text to read is text_pair")
-
-
-@contextmanager
-def ready_to_show(model: PreTrainedModel) -> Iterator[None]:
-    """Without dropout, without gradients, and with the form of attention that has weights; then all as it was."""
-    import torch
-
-    was_training, form = model.training, model.config._attn_implementation
-    # Our models change to `eager` by themselves when they are asked for weights.
-    changes_form = form not in (None, "eager") and not model.config.model_type.startswith("edu_")
-    model.eval()
-    if changes_form:
-        model.set_attn_implementation("eager")
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        model.train(was_training)
-        if changes_form:
-            model.set_attn_implementation(form)
 
 
 def translate(model, tokenizers, text, target, text_pair, options) -> AttentionMaps:

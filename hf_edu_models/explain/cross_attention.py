@@ -6,7 +6,6 @@ Shapes: L layers, H heads, T target words, S source words.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +13,7 @@ import numpy as np
 import torch
 from torch.nn.utils.rnn import pad_sequence
 
+from .showing import weights_shown
 from .words import Encoded, encode_words
 
 
@@ -51,27 +51,12 @@ def read_cross_attention(
     ]
     # Neighbours in length share a batch, so that little of it is padding.
     order = sorted(range(len(pairs)), key=lambda index: (-len(pairs[index][0].input_ids), index))
-    with showing_weights(model):
+    with weights_shown(model):
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
             weights = run_batch(model, [pairs[index] for index in batch])
             for index, rows in zip(batch, weights, strict=True):
                 yield merge(index, *pairs[index], rows)
-
-
-@contextmanager
-def showing_weights(model: Any) -> Iterator[None]:
-    """Fast attention kernels have no weights to show, dropout has no place here: set both aside for a while."""
-    implementation, was_training = model.config._attn_implementation, model.training
-    model.eval()
-    try:
-        if implementation not in (None, "eager"):
-            model.set_attn_implementation("eager")
-        yield
-    finally:
-        model.train(was_training)
-        if implementation not in (None, "eager"):
-            model.set_attn_implementation(implementation)
 
 
 @torch.no_grad()
