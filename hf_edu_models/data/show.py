@@ -36,6 +36,7 @@ def show_corpus(
     from rich.console import Console
 
     from .corpora import load_corpus
+    from .named_values import named_texts, named_values, word_or_list
 
     if show < 0:
         raise ValueError(f"show must be 0 or more rows, got {show}")
@@ -43,7 +44,7 @@ def show_corpus(
         corpus = load_corpus(
             name_or_path,
             task=task,
-            columns={name: _listed(value) for name, value in _pairs("column", column)} or None,
+            columns={name: word_or_list(value) for name, value in named_texts("column", column)} or None,
             label_names=label or None,
             source=source,
             target=target,
@@ -51,7 +52,7 @@ def show_corpus(
             revision=revision,
             seed=seed,
             streaming=streaming,
-            **{name: _value(value) for name, value in _pairs("option", option)},
+            **named_values("option", option),
         )
     except TypeError as problem:  # an option that this corpus does not take
         raise ValueError(str(problem)) from problem
@@ -90,22 +91,3 @@ def _cell(value: Any, feature: Any) -> str:
     else:
         text = json.dumps(value, ensure_ascii=False, default=str)
     return text if len(text) <= LONGEST_CELL else text[: LONGEST_CELL - 1] + "…"
-
-
-def _pairs(kind: str, given: list[str] | None) -> list[tuple[str, str]]:
-    pairs = [each.partition("=") for each in given or []]
-    for name, sign, value in pairs:
-        if not (name and sign and value):
-            raise ValueError(f"--{kind} takes name=value, got {name + sign + value!r}")
-    return [(name, value) for name, _, value in pairs]
-
-
-def _listed(value: str) -> str | list[str]:
-    return value.split(",") if "," in value else value
-
-
-def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return _listed(text)

@@ -65,7 +65,7 @@ def read_pairs(
     option: list[str] | None,
 ) -> dict[str, Any]:
     """Rows by split; a pair from the command line is a data set of one row, whatever the split."""
-    from ..data.show import _pairs, _value
+    from ..data.named_values import named_values
 
     if (dataset is None) == (source is None and target is None):
         raise ValueError("give --source and --target with a sentence each, or --dataset; one of the two")
@@ -73,7 +73,7 @@ def read_pairs(
         if source is None or target is None:
             raise ValueError("give --source and --target together: an alignment has two sides")
         return {"test": [{"source": source, "target": target}]}
-    options = {name: _value(value) for name, value in _pairs("option", option)}
+    options = named_values("option", option)
     corpus = load_data(dataset, source=source_language, target=target_language, **options)
     names = next(iter(corpus.values())).column_names
     if not {"source", "target"} <= set(names):

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
+from ..data.named_values import named_texts, named_values
 from .presets import load_preset, preset_names
 
 OBJECTIVES = ("pretraining", "masked_lm")
@@ -56,9 +57,9 @@ class RecipeArguments:
     recipe: str = field(default="", init=False)  # the file's name
 
     def __post_init__(self) -> None:
-        self.columns = dict(_pairs("columns", self.columns))
-        self.data_options = {name: _value(text) for name, text in _pairs("data_options", self.data_options)}
-        self.model = {name: _value(text) for name, text in _pairs("model", self.model)}
+        self.columns = dict(named_texts("columns", self.columns))
+        self.data_options = named_values("data_options", self.data_options)
+        self.model = named_values("model", self.model)
         for name in self.model:
             if name == "vocab_size" or name.endswith("_token_id"):
                 raise ValueError(f"--model {name} is the tokenizer's to say; --tokenizer and --vocab_size choose it")
@@ -242,19 +243,3 @@ def _first_lines(recipe: str) -> str:
     """The recipe's own docstring, which says what it teaches and how to run it."""
     file = Path(recipe)
     return file.read_text("utf-8").split('"""')[1] if file.is_file() else ""
-
-
-def _pairs(name: str, given: list[str] | None) -> list[tuple[str, str]]:
-    pairs = [each.partition("=") for each in given or []]
-    for key, sign, value in pairs:
-        if not (key and sign and value):
-            raise ValueError(f"--{name} takes name=value, got {key + sign + value!r}")
-    return [(key, value) for key, _, value in pairs]
-
-
-def _value(text: str) -> Any:
-    """JSON where it is some (0.1, true, [1, 2]), a list where there are commas, else the word itself."""
-    try:
-        return json.loads(text)
-    except json.JSONDecodeError:
-        return text.split(",") if "," in text else text

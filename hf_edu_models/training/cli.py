@@ -76,12 +76,12 @@ def evaluate(
 
     hf-edu evaluate user/name --dataset my_folder --column text=body --column label=topic --out scores.json
     """
-    from ..data.show import _pairs
+    from ..data.named_values import named_texts
     from .checkpoint_scores import Checkup, score_checkpoint
 
     options = {"num_beams": num_beams, "batch_size": batch_size, "max_length": max_length}
     options |= {"lowercase": lowercase, "device": device}
-    columns = dict(_pairs("column", column))
+    columns = dict(named_texts("column", column))
     checkup = Checkup(
         checkpoint, dataset, split, source, target, columns, limit, options, trust_remote_code=trust_remote_code
     )
