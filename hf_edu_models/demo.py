@@ -30,7 +30,7 @@ def run_demo(folder: Path, overwrite: bool = False, preset: str = "demo") -> Non
     """
     console = Console()
     prepare(folder, overwrite)
-    torch.set_num_threads(1)  # models this small gain nothing from a second one, and wait for it on a busy machine
+    torch.set_num_threads(1)  # models this small gain little from a second one, and wait for it on a busy machine
     console.print(
         Panel(
             "Dates as people write them in many languages become ISO dates, one character after another.\n"
