@@ -47,8 +47,8 @@ class Checkup:
     """What to score a checkpoint on.
 
     Args:
-        dataset: other data than the run's own; `task` and `columns` are for it.
-        options: `num_beams`, `batch_size`, `max_length`, `lowercase`: the run's own unless given.
+        dataset: other data than the run's own; `columns` is for it.
+        options: `num_beams`, `batch_size`, `max_length`, `lowercase`: the run's own unless given; `cpu`.
     """
 
     checkpoint: str
@@ -156,6 +156,13 @@ def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArgum
     return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)
 
 
+def collator_of(task: str, tokenizer: Any, checkup: Checkup) -> Any:
+    """As many words are hidden as in the run, and in its way."""
+    hiding = ("mlm_probability", "whole_word_mask") if task in ("pretraining", "masked_lm") else ()
+    settings = read_settings(checkup.checkpoint)
+    return collator_for(task, tokenizer, **{name: settings[name] for name in hiding if name in settings})
+
+
 def trainer_for(task: str, model: Any, tokenizer: Any, corpus: Any, encoded: Any, checkup: Checkup, folder: str) -> Any:
     """A trainer that will only predict."""
     is_stream = task == "language_modeling" and model._is_stateful
@@ -165,7 +172,7 @@ def trainer_for(task: str, model: Any, tokenizer: Any, corpus: Any, encoded: Any
         per_device_eval_batch_size=batch_size_of(checkup),
         predict_with_generate=task == "translation",
         label_names=["labels", "next_sentence_label"] if task == "pretraining" else None,
-        use_cpu=checkup.options.get("device") == "cpu",
+        use_cpu=bool(checkup.options.get("cpu")),
     )
     kind = TruncatedBPTTTrainer if is_stream else EduSeq2SeqTrainer if task == "translation" else EduTrainer
     scores = {}
@@ -176,7 +183,7 @@ def trainer_for(task: str, model: Any, tokenizer: Any, corpus: Any, encoded: Any
     return kind(
         model=model,
         args=arguments,
-        data_collator=default_data_collator if is_stream else collator_for(task, tokenizer),
+        data_collator=default_data_collator if is_stream else collator_of(task, tokenizer, checkup),
         processing_class=tokenizer,
         compute_metrics=None if task == "translation" else compute_metrics_for(task, tokenizer, **scores),
         preprocess_logits_for_metrics=None if is_stream else preprocess_logits_for(task),

@@ -64,7 +64,7 @@ def evaluate(
     batch_size: Annotated[int | None, typer.Option(help="Rows at once; the run's own unless given.", min=1)] = None,
     max_length: Annotated[int | None, typer.Option(help="Longest sequence in tokens.", min=2)] = None,
     lowercase: Annotated[bool | None, typer.Option(help="Score without case.")] = None,
-    device: Annotated[str | None, typer.Option(help="cpu, or the fastest there is.")] = None,
+    cpu: Annotated[bool, typer.Option("--cpu", help="Not on the fastest device that there is.")] = False,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
     out: Annotated[Path | None, typer.Option(help="Write scores and predictions here, as JSON.")] = None,
 ) -> None:
@@ -80,7 +80,7 @@ def evaluate(
     from .checkpoint_scores import Checkup, score_checkpoint
 
     options = {"num_beams": num_beams, "batch_size": batch_size, "max_length": max_length}
-    options |= {"lowercase": lowercase, "device": device}
+    options |= {"lowercase": lowercase, "cpu": cpu}
     columns = dict(named_texts("column", column))
     checkup = Checkup(
         checkpoint, dataset, split, source, target, columns, limit, options, trust_remote_code=trust_remote_code

@@ -6,9 +6,11 @@ import pytest
 from typer.testing import CliRunner
 
 from hf_edu_models.cli import app
+from hf_edu_models.data import train_tokenizer
 from hf_edu_models.training import preset_names, read_results, recipe_files
 from hf_edu_models.training.arguments import section_of
-from hf_edu_models.training.checkpoint_scores import Checkup, score_checkpoint
+from hf_edu_models.training.checkpoint_scores import Checkup, collator_of, score_checkpoint
+from hf_edu_models.training.run_folder import write_settings
 
 # One run of each way to read a split: pairs, windows, a stream with a state, texts with labels, masked words.
 SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "bert-finetune", "bert-pretrain"]
@@ -75,3 +77,11 @@ def test_the_page_lists_every_recipe_with_its_presets():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
         listed = {word.strip() for word in row.split("|")[3].split(",")}
         assert listed == set(preset_names(section_of(str(file)))) - {"smoke", "paper", "demo"}
+
+
+def test_words_are_hidden_as_in_the_run(tmp_path):
+    reader = train_tokenizer(["a dog ran", "the cat sat"] * 3, "wordpiece", 60, task="bert")
+    write_settings(tmp_path, {"mlm_probability": 0.4, "whole_word_mask": True})
+    collator = collator_of("masked_lm", reader, Checkup(str(tmp_path)))
+    assert collator.mlm_probability == 0.4 and collator.whole_word_mask
+    assert not hasattr(collator_of("classification", reader, Checkup(str(tmp_path))), "mlm_probability")
