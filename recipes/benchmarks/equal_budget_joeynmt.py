@@ -1,0 +1,294 @@
+"""JoeyNMT 2.3's side of `equal_budget.py`: its settings, and what is run by the python of its own environment.
+
+    PEER/bin/python equal_budget_joeynmt.py vocabulary settings.yaml
+    PEER/bin/python equal_budget_joeynmt.py train settings.yaml race.json
+    PEER/bin/python equal_budget_joeynmt.py translate settings.yaml CHECKPOINT OUTPUT
+
+Only the standard library at the top: ours reads the clock and the settings from here as well, without JoeyNMT.
+"""
+
+import functools
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+NEVER = 10**9  # steps between two validations by count: the clock says when
+REPORT_EVERY = 15  # seconds between two lines about the steps made
+
+
+class Clock:
+    """Says when to validate and writes down when each checkpoint was there; the same for both systems.
+
+    A validation is begun early enough that its checkpoint should be written just before a round time or a mark.
+    """
+
+    def __init__(self, folder: str, name: str, every: float, marks: list[float]):
+        self.folder, self.name = Path(folder), name
+        rounds = int(max(marks) / every)
+        points = {60 * mark for mark in marks} | {60 * every * number for number in range(1, rounds + 1)}
+        self.points = sorted(points)
+        self.margin = 0.2 * 60 * every  # how long a validation takes, until one has been seen
+        self.began = self.validating_since = self.reported = 0.0
+
+    def start(self) -> None:
+        """Wait until all are ready to make their first step."""
+        (self.folder / f"{self.name}.ready").touch()
+        while not (self.folder / "go").exists():
+            time.sleep(0.05)
+        self.began = time.monotonic()
+        self.note(0, 0.0)
+
+    def passed(self) -> float:
+        return time.monotonic() - self.began
+
+    def is_due(self) -> bool:
+        """Whether to validate now; a point that is near enough is then done with."""
+        reached = self.passed() + self.margin
+        if not self.points or self.points[0] > reached:
+            return False
+        self.points = [point for point in self.points if point > reached]
+        self.validating_since = self.passed()
+        return True
+
+    def tick(self, steps: int, epochs: float) -> None:
+        if self.passed() - self.reported >= REPORT_EVERY:
+            self.note(steps, epochs)
+
+    def note_checkpoint(self, steps: int, epochs: float, checkpoint: str, bleu: float) -> None:
+        self.note(steps, epochs, checkpoint=checkpoint, bleu=bleu)
+        self.margin = 1.25 * (self.passed() - self.validating_since)
+
+    def note(self, steps: int, epochs: float, **more) -> None:
+        self.reported = self.passed()
+        line = {"seconds": round(self.reported, 2), "steps": steps, "epochs": round(epochs, 3), **more}
+        with open(self.folder / f"{self.name}.jsonl", "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(line) + "\n")
+
+
+# Settings
+
+
+def small_settings(rung: str) -> dict:
+    """Model and training of JoeyNMT's configs/rnn_small.yaml or configs/transformer_small.yaml."""
+    training = {
+        "optimizer": "adam", "adam_betas": [0.9, 0.999], "learning_rate": 0.005, "learning_rate_min": 0.0001,
+        "clip_grad_val": 1.0, "weight_decay": 0.0, "label_smoothing": 0.0, "batch_size": 10, "batch_type": "sentence",
+        "normalization": "batch", "scheduling": "plateau", "patience": 5, "decrease_factor": 0.5,
+        "early_stopping_metric": "loss",
+    }  # fmt: skip
+    return {"model": _small_rnn() if rung == "bahdanau" else _small_transformer(), "training": training}
+
+
+def _small_rnn() -> dict:
+    both = {"type": "recurrent", "rnn_type": "gru", "hidden_size": 30, "dropout": 0.2}
+    vectors = {"embedding_dim": 16, "scale": False}
+    return {
+        "initializer": "xavier_uniform", "init_gain": 1.0, "bias_initializer": "zeros",
+        "embed_initializer": "normal", "embed_init_weight": 0.1, "embed_init_gain": 1.0,
+        "init_rnn_orthogonal": False, "lstm_forget_gate": 1.0, "tied_embeddings": False, "tied_softmax": False,
+        "encoder": both | {"embeddings": dict(vectors), "bidirectional": True, "num_layers": 3},
+        "decoder": both | {
+            "embeddings": dict(vectors), "hidden_dropout": 0.2, "num_layers": 2, "input_feeding": True,
+            "init_hidden": "last", "attention": "bahdanau",
+        },
+    }  # fmt: skip
+
+
+def _small_transformer() -> dict:
+    half = {
+        "type": "transformer", "num_layers": 3, "num_heads": 4, "hidden_size": 64, "ff_size": 128, "dropout": 0.1,
+        "layer_norm": "pre", "activation": "relu",
+    }  # fmt: skip
+    return {
+        "initializer": "xavier_uniform", "init_gain": 1.0, "bias_initializer": "zeros",
+        "embed_initializer": "xavier_uniform", "embed_init_gain": 1.0, "tied_embeddings": False, "tied_softmax": True,
+        "encoder": half | {"embeddings": {"embedding_dim": 64, "scale": True}},
+        "decoder": half | {"embeddings": {"embedding_dim": 64, "scale": True}},
+    }  # fmt: skip
+
+
+def same_settings(rung: str, ours: dict) -> dict:
+    """Our sizes, batches and learning rate in JoeyNMT; what is no size is as in its small settings.
+
+    Args:
+        ours: the fields of our model's configuration and the settings of our training, by their names.
+    """
+    settings = small_settings(rung)
+    (_resize_rnn if rung == "bahdanau" else _resize_transformer)(settings["model"], ours)
+    training = settings["training"]
+    del training["clip_grad_val"]
+    training |= {
+        "adam_betas": [ours["adam_beta1"], ours["adam_beta2"]], "learning_rate": ours["learning_rate"],
+        "learning_rate_min": 1e-8, "clip_grad_norm": ours["max_grad_norm"], "weight_decay": ours["weight_decay"],
+        "label_smoothing": ours["label_smoothing"], "normalization": "tokens", "early_stopping_metric": "bleu",
+        "patience": 2,  # validations, of which a short race has few
+    }  # fmt: skip
+    if ours["max_tokens"]:
+        training |= {"batch_size": ours["max_tokens"], "batch_type": "token"}
+    else:
+        training["batch_size"] = ours["per_device_train_batch_size"]
+    if ours["lr_scheduler_type"] == "inverse_sqrt":
+        training |= {"scheduling": "warmupinversesquareroot", "learning_rate_warmup": ours["warmup_steps"]}
+    return settings
+
+
+def _resize_rnn(model: dict, ours: dict) -> None:
+    """One decoder layer, as we have it, whose first state is computed from the encoder's last."""
+    vectors = {"embedding_dim": ours["embedding_size"], "scale": False}
+    both = {"rnn_type": ours["cell_type"], "dropout": ours["dropout"]}
+    model["encoder"] |= both | {
+        "embeddings": dict(vectors), "hidden_size": ours["encoder_hidden_size"], "num_layers": ours["num_hidden_layers"]
+    }  # fmt: skip
+    model["decoder"] |= both | {
+        "embeddings": dict(vectors), "hidden_size": ours["hidden_size"], "num_layers": 1,
+        "hidden_dropout": ours["dropout"], "init_hidden": "bridge",
+    }  # fmt: skip
+
+
+def _resize_transformer(model: dict, ours: dict) -> None:
+    half = {
+        "num_heads": ours["num_attention_heads"], "hidden_size": ours["hidden_size"], "dropout": ours["dropout"],
+        "ff_size": ours["intermediate_size"], "layer_norm": "pre" if ours["norm_first"] else "post",
+        "activation": ours["hidden_act"],
+    }  # fmt: skip
+    for side, layers in (("encoder", ours["num_hidden_layers"]), ("decoder", ours["decoder_layers"])):
+        vectors = {"embedding_dim": ours["hidden_size"], "scale": ours["scale_embeddings"]}
+        model[side] |= half | {"embeddings": vectors, "num_layers": layers}
+    model |= {"tied_embeddings": ours["share_embeddings"], "tied_softmax": ours["tie_word_embeddings"]}
+
+
+def full_settings(core: dict, folder: Path, ours: dict) -> dict:
+    """A whole file of settings: model and training as given; data, vocabulary and validation are ours."""
+
+    def side(language: str) -> dict:
+        tokens = {"codes": str(folder / "codes.txt"), "pretokenizer": "moses", "num_merges": ours["vocab_size"]}
+        return {
+            "lang": language, "level": "bpe", "lowercase": ours["lowercase"], "max_length": ours["max_length"],
+            "min_length": 1, "tokenizer_type": "subword-nmt", "tokenizer_cfg": tokens,
+            "voc_file": str(folder / "vocabulary.txt"),
+        }  # fmt: skip
+
+    splits = {name: str(folder / name) for name in ("train", "dev", "test")}
+    testing = {
+        "beam_size": ours["num_beams"], "beam_alpha": 1.0, "batch_size": ours["per_device_eval_batch_size"],
+        "batch_type": "sentence", "eval_metrics": ["bleu"], "max_output_length": ours["max_length"],
+        "sacrebleu_cfg": {"tokenize": "13a", "lowercase": ours["lowercase"]},
+    }  # fmt: skip
+    own = {"epochs": 10**6, "validation_freq": NEVER, "logging_freq": 100, "keep_best_ckpts": -1}
+    return {
+        "name": "equal_budget", "joeynmt_version": "2.3.0", "model_dir": str(folder / "model"), "use_cuda": False,
+        "fp16": False, "random_seed": ours["seed"],
+        "data": splits | {"dataset_type": "plain", "src": side(ours["source"]), "trg": side(ours["target"])},
+        "testing": testing, "training": core["training"] | own, "model": core["model"],
+    }  # fmt: skip
+
+
+# What runs in JoeyNMT's environment
+
+
+def make_vocabulary(settings: dict) -> None:
+    """A joint BPE and the list of its pieces, learnt from the training texts as JoeyNMT prepares them."""
+    from joeynmt.tokenizers import BasicTokenizer
+    from subword_nmt.apply_bpe import BPE
+    from subword_nmt.learn_bpe import learn_bpe
+
+    texts = []
+    for side in (settings["data"]["src"], settings["data"]["trg"]):
+        prepare = BasicTokenizer("word", side["lowercase"], pretokenizer="moses", lang=side["lang"]).pre_process
+        lines = Path(f"{settings['data']['train']}.{side['lang']}").read_text("utf-8").split("\n")
+        texts += [prepare(line) for line in lines if line]
+    codes, size = side["tokenizer_cfg"]["codes"], side["tokenizer_cfg"]["num_merges"]
+    with open(codes, "w", encoding="utf-8") as stream:
+        learn_bpe(texts, stream, size, total_symbols=True)
+    with open(codes, encoding="utf-8") as stream:
+        pieces = BPE(stream).process_line
+        counts = Counter(piece for text in texts for piece in pieces(text).split())
+    Path(side["voc_file"]).write_text("\n".join(piece for piece, _ in counts.most_common()) + "\n", "utf-8")
+
+
+def fit_to_this_torch() -> None:
+    """JoeyNMT 2.3 gives its plateau schedule a word, `verbose`, that torch no longer knows."""
+    import inspect
+
+    from joeynmt import builders
+
+    plateau = builders.ReduceLROnPlateau
+    if "verbose" in inspect.signature(plateau).parameters:
+        return
+
+    @functools.wraps(plateau, updated=())
+    def quiet_plateau(*given, verbose=False, **options):
+        return plateau(*given, **options)
+
+    builders.ReduceLROnPlateau = quiet_plateau
+
+
+def train(settings: dict, race: dict) -> None:
+    """JoeyNMT's own training, validated when the clock says so."""
+    from joeynmt import training
+    from joeynmt.helpers import make_model_dir
+    from joeynmt.helpers_for_ddp import get_logger
+
+    fit_to_this_torch()
+    clock = Clock(race["folder"], "joeynmt", race["every"], race["marks"])
+
+    class TimedTraining(training.TrainManager):
+        rows = all_rows = 0
+
+        @property
+        def epochs(self) -> float:
+            return self.rows / self.all_rows
+
+        def train_and_validate(self, train_data, valid_data) -> None:
+            self.all_rows = len(train_data)
+            clock.start()
+            super().train_and_validate(train_data, valid_data)
+
+        def _train_step(self, batch):
+            done = super()._train_step(batch)
+            self.rows += batch.nseqs
+            clock.tick(self.stats.steps, self.epochs)
+            self.args = self.args._replace(validation_freq=1 if clock.is_due() else NEVER)
+            return done
+
+        def _validate(self, valid_data) -> None:
+            super()._validate(valid_data)
+            clock.note_checkpoint(self.stats.steps, self.epochs, f"{self.stats.steps}.ckpt", self.last_bleu)
+
+        def _add_report(self, valid_scores, new_best=False) -> None:
+            self.last_bleu = valid_scores["bleu"]
+            super()._add_report(valid_scores, new_best)
+
+    training.TrainManager = TimedTraining
+    make_model_dir(Path(settings["model_dir"]), overwrite=True)
+    get_logger("", log_file=str(Path(settings["model_dir"]) / "train.log"))
+    training.train(rank=0, world_size=None, cfg=settings, skip_test=True)
+
+
+def translate(settings: dict, checkpoint: str, output: str) -> None:
+    """The test split by JoeyNMT's beam search, into OUTPUT.test."""
+    from joeynmt.prediction import test
+
+    fit_to_this_torch()
+    settings["testing"]["load_model"] = checkpoint
+    settings["data"]["dev"] = None
+    test(settings, output_path=output)
+
+
+def main() -> None:
+    import yaml
+
+    action, file, *rest = sys.argv[1:]
+    settings = yaml.safe_load(Path(file).read_text("utf-8"))
+    if action == "vocabulary":
+        make_vocabulary(settings)
+    elif action == "train":
+        train(settings, json.loads(Path(rest[0]).read_text("utf-8")))
+    else:
+        translate(settings, *rest)
+
+
+if __name__ == "__main__":
+    main()
