@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from . import builtin_dates, builtin_numbers, builtin_sequences, builtin_stories
 from .cache import build_once, cache_folder, code_version, fingerprint
 from .columns import plan_columns
+from .joining import is_joined, join_corpora
 from .labels import name_labels
 from .local_files import SPLIT_NAMES, find_pairs, load_local, looks_local, missing_path
 from .reshape import reshape
@@ -66,7 +67,7 @@ def load_corpus(
     """Load a corpus with the columns of its task, by split.
 
     Args:
-        name_or_path: A built-in task, a file or folder, or a Hub id.
+        name_or_path: A built-in task, a file or folder, or a Hub id; several of one task with + between them.
         task: The task, where the columns fit more than one.
         columns: Our column name to the name in the data.
         source: Column or language to translate from, with `target`.
@@ -80,6 +81,12 @@ def load_corpus(
     name = os.fspath(name_or_path)
     sizes = dict(zip(SPLITS, (train_size, validation_size, test_size), strict=True))
     _check_sizes(sizes)
+    if is_joined(name):
+        given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
+        given |= {"config": config, "revision": revision, "splits": splits, "seed": seed, "unit": unit}
+        parts = [load_corpus(part, **given, cache_dir=cache_dir, **options) for part in name.split("+")]
+        found = _as_dict(_resize(join_corpora(name, parts), sizes, seed, streaming=False), streaming=False)
+        return _as_streams(found) if streaming else found
     if name in BUILTINS:
         given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
         given |= {"config": config, "revision": revision, "splits": splits, "unit": None if unit == "line" else unit}

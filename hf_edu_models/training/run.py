@@ -247,6 +247,8 @@ def public_name(value: Any) -> Any:
         return [public_name(each) for each in value]
     if not isinstance(value, str):
         return value
+    if "+" in value:  # several corpora
+        return "+".join(map(public_name, value.split("+")))
     name, sign, path = value.rpartition("=")
     is_private = Path(path).is_absolute() or path.startswith((".", "~"))
     return name + sign + Path(path).name if is_private else value

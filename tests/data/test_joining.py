@@ -1,0 +1,48 @@
+"""Corpora with + between them: all rows, documents kept apart, and no silent mixture of tasks."""
+
+import datasets
+import pytest
+
+from hf_edu_models.data import load_corpus
+
+
+@pytest.fixture
+def folders(tmp_path):
+    first = {"article": ["1", "1", "2"], "paragraph": ["a b", "c d", "e f"]}
+    second = {"doc": [1, 2], "text": ["g h", "i j"], "tokens": [["g", "h"], ["i", "j"]], "upos": [["X", "X"]] * 2}
+    for name, table, splits in (("one", first, ("train", "test")), ("two", second, ("train", "validation"))):
+        for split in splits:
+            (tmp_path / name).mkdir(exist_ok=True)
+            datasets.Dataset.from_dict(table).to_parquet(str(tmp_path / name / f"{split}.parquet"))
+    return tmp_path
+
+
+def test_rows_of_all_parts_in_order_and_documents_apart(folders):
+    corpus = load_corpus(f"{folders / 'one'}+{folders / 'two'}", task="language_modeling")
+    assert corpus["train"]["text"] == ["a b", "c d", "e f", "g h", "i j"]
+    documents = list(corpus["train"]["document"])
+    assert documents[0] == documents[1] and len(set(documents)) == 4
+    assert len(corpus["test"]) == 3 and len(corpus["validation"]) == 2
+
+
+def test_sizes_are_those_of_the_whole(folders):
+    names = f"{folders / 'one'}+{folders / 'two'}"
+    corpus = load_corpus(names, task="language_modeling", train_size=4, validation_size=1)
+    assert {split: len(rows) for split, rows in corpus.items()} == {"train": 4, "test": 3, "validation": 1}
+    streamed = load_corpus(names, task="language_modeling", streaming=True)
+    assert [row["text"] for row in streamed["validation"]] == ["g h", "i j"]
+
+
+def test_another_task_is_refused(folders):
+    with pytest.raises(ValueError, match="two has the columns tags, tokens, but the first corpus document, text"):
+        load_corpus(f"{folders / 'one'}+{folders / 'two'}")
+
+
+def test_a_plus_in_a_name_is_only_a_plus(folders):
+    (folders / "one").rename(folders / "c++")
+    assert len(load_corpus(folders / "c++")["train"]) == 3
+
+
+def test_builtin_tasks_join_too():
+    corpus = load_corpus("stories+stories", train_size=3, validation_size=1, test_size=0)
+    assert len(set(corpus["train"]["document"])) >= 1
