@@ -34,7 +34,7 @@ def test_sizes_are_those_of_the_whole(folders):
 
 
 def test_another_task_is_refused(folders):
-    with pytest.raises(ValueError, match="two has the columns tags, tokens, but the first corpus document, text"):
+    with pytest.raises(ValueError, match="two has the columns tags, tokens, but the first document, text"):
         load_corpus(f"{folders / 'one'}+{folders / 'two'}")
 
 
