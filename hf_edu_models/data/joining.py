@@ -48,6 +48,6 @@ def _check_columns(name: str, parts: Sequence[Mapping[str, Any]]) -> None:
         if found != columns[0]:
             shown = os.path.basename(title) if looks_local(title) else title
             raise ValueError(
-                f"{shown} has the columns {', '.join(found)}, but the first {', '.join(columns[0])}; join corpora of one "
-                "task, or say which with --task"
+                f"{shown} has the columns {', '.join(found)}, but the first {', '.join(columns[0])}; join "
+                "corpora of one task, or say which with --task"
             )
