@@ -29,7 +29,7 @@ from hf_edu_models.training.evaluation import _by_word
 from hf_edu_models.training.run_folder import read_settings
 
 SCORES = ("perplexity", "word_perplexity", "bits_per_character")
-# For texts with no n-gram that is rare enough to estimate by, such as single letters; KenLM's own.
+# For texts with no n-gram that is rare enough to estimate by: every single letter has been seen thousands of times.
 USUAL_DISCOUNTS = np.array([0.5, 1.0, 1.5])
 
 
