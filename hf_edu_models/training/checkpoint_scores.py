@@ -18,6 +18,7 @@ from ..data.pretraining import build_nsp_pairs
 from ..metrics.trainer import compute_metrics_for, preprocess_logits_for
 from .arguments import RecipeArguments, RunArguments
 from .evaluation import Scored, evaluate_split
+from .run import public_name
 from .run_folder import RESULTS, read_results, read_settings
 from .starting import task_of
 from .streams import TruncatedBPTTTrainer
@@ -37,7 +38,7 @@ TASK_OF_HEAD = {
     "ForMaskedLM": "masked_lm",
 }
 SETTINGS_OF_DATA = (
-    "dataset", "dataset_config", "source", "target", "columns", "data_options", "train_size", "validation_size",
+    "dataset", "dataset_config", "task", "source", "target", "columns", "data_options", "train_size", "validation_size",
     "test_size", "lowercase", "max_length",
 )  # fmt: skip
 
@@ -112,7 +113,9 @@ def arguments_for(checkup: Checkup) -> RecipeArguments:
     """The run's own data settings, with what was asked for over them."""
     settings = read_settings(checkup.checkpoint)
     kept = {name: settings[name] for name in SETTINGS_OF_DATA if name in settings}
-    if checkup.dataset is not None and checkup.dataset != kept.get("dataset"):
+    if checkup.dataset is not None and _is_the_same(checkup.dataset, kept.get("dataset")):
+        kept["dataset"] = checkup.dataset  # the run's own data, in another place
+    elif checkup.dataset is not None:
         kept = {name: kept[name] for name in ("lowercase", "max_length", "source", "target") if name in kept}
         kept["dataset"] = checkup.dataset
     if "dataset" not in kept:
@@ -124,6 +127,10 @@ def arguments_for(checkup: Checkup) -> RecipeArguments:
     args = RecipeArguments(**kept)
     args.columns, args.data_options = pairs["columns"], pairs["data_options"]
     return args
+
+
+def _is_the_same(given: str, own: str | None) -> bool:
+    return own is not None and public_name(given) == public_name(own)
 
 
 def corpus_of(checkup: Checkup, args: RecipeArguments, task: str) -> Any:

@@ -9,7 +9,7 @@ from hf_edu_models.cli import app
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.training import preset_names, read_results, recipe_files
 from hf_edu_models.training.arguments import section_of
-from hf_edu_models.training.checkpoint_scores import Checkup, collator_of, score_checkpoint
+from hf_edu_models.training.checkpoint_scores import Checkup, arguments_for, collator_of, score_checkpoint
 from hf_edu_models.training.run_folder import write_settings
 
 # One run of each way to read a split: pairs, windows, a stream with a state, texts with labels, masked words.
@@ -29,6 +29,15 @@ def test_a_run_is_scored_again_as_at_its_end(name, smoke):
     scored = score_checkpoint(Checkup(str(run)))
     score = wanted["main_score"]
     assert scored.scores[score] == pytest.approx(wanted["scores"]["test"][score], rel=1e-4)
+
+
+def test_data_that_has_moved_is_cut_as_the_run_cut_it(tmp_path):
+    own = {"dataset": "/old/place/input.txt", "task": "language_modeling", "test_size": 20, "max_length": 16}
+    write_settings(tmp_path, own)
+    moved = arguments_for(Checkup(str(tmp_path), dataset="/new/place/input.txt"))
+    assert (moved.dataset, moved.test_size, moved.task) == ("/new/place/input.txt", 20, "language_modeling")
+    other = arguments_for(Checkup(str(tmp_path), dataset="/new/place/other.txt"))
+    assert (other.test_size, other.task, other.max_length) == (None, None, 16)
 
 
 def test_the_command_prints_scores_and_writes_predictions(smoke, tmp_path):
