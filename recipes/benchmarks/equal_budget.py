@@ -2,7 +2,7 @@
 
     python recipes/benchmarks/equal_budget.py --peer-python PEER/bin/python --dataset bentrevett/multi30k \
         --rung bahdanau --minutes 10 20 40 --threads 1 --out equal-bahdanau
-    python recipes/benchmarks/equal_budget.py ... --out equal-bahdanau --only score    # once more from its checkpoints
+    python recipes/benchmarks/equal_budget.py ... --only score --out equal-bahdanau    # from its checkpoints once more
     python recipes/benchmarks/equal_budget.py ... --rung transformer -- --seed 1       # flags of our recipe after --
 
 PEER is the environment that `bench_recurrent.py` describes. Both are made ready (data, vocabulary, first weights),
@@ -44,13 +44,16 @@ from hf_edu_models.training.arguments import parse_arguments
 from hf_edu_models.training.checkpoint_scores import Checkup, score_checkpoint
 from hf_edu_models.training.evaluation import translation_scores
 from hf_edu_models.training.presets import find_recipe
-from hf_edu_models.training.run import launch
+from hf_edu_models.training.run import launch, versions
 from hf_edu_models.training.run_folder import write_whole
 
 SYSTEMS = ("ours", "joeynmt")
 PEER_SCRIPT = Path(__file__).with_name("equal_budget_joeynmt.py")
 CONFIGS = {"bahdanau": EduBahdanauConfig, "transformer": EduTransformerConfig}
 SPLITS = {"train": "train", "validation": "dev", "test": "test"}  # our names and JoeyNMT's
+MARKS = (10, 20, 40)
+# What scoring must know of a race, so that nobody has to say it again.
+TO_SCORE = ("source", "target", "lowercase", "max_length", "num_beams", "per_device_eval_batch_size")
 LINE_EVERY = 60  # seconds between two lines of progress
 
 
@@ -63,7 +66,7 @@ def parse_command(argv=None):
     parser.add_argument("--dataset", help="a folder or Hub id; the preset's own unless given")
     parser.add_argument("--preset", default="multi30k")
     parser.add_argument("--rung", choices=tuple(CONFIGS), default="bahdanau")
-    parser.add_argument("--minutes", type=float, nargs="+", default=[10, 20, 40])
+    parser.add_argument("--minutes", type=float, nargs="+", help=f"marks of the race, {MARKS} unless given")
     parser.add_argument("--validate-every", type=float, default=2, metavar="MINUTES")
     parser.add_argument("--threads", type=int, default=1, help="of each system, on as many cores")
     parser.add_argument("--alone", choices=SYSTEMS, help="run this one only")
@@ -73,13 +76,15 @@ def parse_command(argv=None):
         parser.add_argument(f"--{split}-size", type=int, help="at most so many rows, to try it out")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     command = parser.parse_args(argv[:place])
+    if command.minutes is None and command.only != "score":
+        command.minutes = list(MARKS)
     command.flags, command.out = argv[place + 1 :], Path(command.out).absolute()
     check(parser, command)
     return command
 
 
 def check(parser, command):
-    if min(command.minutes) <= 0 or command.validate_every <= 0 or command.threads < 1:
+    if min(command.minutes or MARKS) <= 0 or command.validate_every <= 0 or command.threads < 1:
         parser.error("--minutes, --validate-every and --threads must be above 0")
     if "joeynmt" in contenders(command) and command.peer_python is None:
         parser.error("JoeyNMT needs the python of its environment: --peer-python PEER/bin/python, or --alone ours")
@@ -122,6 +127,8 @@ def prepare(command):
             raise ValueError(f"{command.out} has a race of {name} already; choose another --out, or give --only score")
     ours = our_settings(command)
     write_rows(command, ours)
+    plan = {"folder": str(command.out), "every": command.validate_every, "marks": command.minutes}
+    write_whole(command.out / "race.json", json.dumps(plan | {"settings": {name: ours[name] for name in TO_SCORE}}))
     if "joeynmt" not in contenders(command):
         return
     folder = command.out / "joeynmt"
@@ -186,7 +193,7 @@ class TimedRecipe(TrainerCallback):
         self.clock = clock
 
     def on_train_begin(self, args, state, control, **kwargs):
-        self.clock.start()
+        self.clock.start(versions())
 
     def on_step_end(self, args, state, control, **kwargs):
         self.clock.tick(state.global_step, state.epoch)
@@ -232,11 +239,8 @@ def start(command, name, number):
     if name == "ours":
         words = [sys.executable, str(Path(__file__).absolute()), "--serve", *sys.argv[1:]]
     else:
-        file = command.out / "joeynmt" / "race.json"
-        plan = {"folder": str(command.out), "every": command.validate_every, "marks": command.minutes}
-        write_whole(file, json.dumps(plan))
-        settings = command.out / "joeynmt" / "settings.yaml"
-        words = [command.peer_python, str(PEER_SCRIPT), "train", str(settings), str(file)]
+        files = (command.out / "joeynmt" / "settings.yaml", command.out / "race.json")
+        words = [command.peer_python, str(PEER_SCRIPT), "train", *map(str, files)]
     with open(command.out / f"{name}.log", "w", encoding="utf-8") as log:
         process = subprocess.Popen(words, stdout=log, stderr=subprocess.STDOUT, env=environment(command))
     if hasattr(os, "sched_setaffinity"):
@@ -276,7 +280,7 @@ def write_about(command):
         about = {
             "threads": command.threads, "alone": command.alone is not None, "rung": command.rung,
             "validate_every": command.validate_every, "minutes": command.minutes,
-            "machine": platform.machine(), "torch": torch.__version__,
+            "machine": platform.machine(),
         }  # fmt: skip
         about |= {"flags": command.flags, "preset": command.preset} if name == "ours" else {"size": command.peer_size}
         write_whole(command.out / f"{name}.json", json.dumps(about))
@@ -327,12 +331,15 @@ def score(command):
     """Translate the test split with each mark's checkpoint; one that is best at two marks does it once."""
     torch.set_num_threads(command.threads)
     translate = {"ours": translate_with_ours, "joeynmt": translate_with_joeynmt}
-    ours = our_settings(command)
+    names = raced(command)
+    race = json.loads((command.out / "race.json").read_text("utf-8"))
+    ours, marks = race["settings"], sorted(command.minutes or race["marks"])
     test = Dataset.from_parquet(str(command.out / "data" / "test.parquet"), keep_in_memory=True)
-    results = {"systems": {}, "marks": [{"minutes": minutes} for minutes in sorted(command.minutes)]}
-    for name in raced(command):
+    results = {"systems": {}, "marks": [{"minutes": minutes} for minutes in marks]}
+    for name in names:
         records = read_records(command.out, name)
-        results["systems"][name] = json.loads((command.out / f"{name}.json").read_text("utf-8"))
+        about = json.loads((command.out / f"{name}.json").read_text("utf-8"))
+        results["systems"][name] = about | {"versions": records[0]["versions"]}
         done = {}
         for mark in results["marks"]:
             best = best_before(records, mark["minutes"])

@@ -8,6 +8,7 @@ Only the standard library at the top: ours reads the clock and the settings from
 """
 
 import functools
+import importlib.metadata
 import json
 import sys
 import time
@@ -32,13 +33,13 @@ class Clock:
         self.margin = 0.2 * 60 * every  # how long a validation takes, until one has been seen
         self.began = self.validating_since = self.reported = 0.0
 
-    def start(self) -> None:
+    def start(self, versions: dict) -> None:
         """Wait until all are ready to make their first step."""
         (self.folder / f"{self.name}.ready").touch()
         while not (self.folder / "go").exists():
             time.sleep(0.05)
         self.began = time.monotonic()
-        self.note(0, 0.0)
+        self.note(0, 0.0, versions=versions)
 
     def passed(self) -> float:
         return time.monotonic() - self.began
@@ -58,7 +59,7 @@ class Clock:
 
     def note_checkpoint(self, steps: int, epochs: float, checkpoint: str, bleu: float) -> None:
         self.note(steps, epochs, checkpoint=checkpoint, bleu=bleu)
-        self.margin = 1.25 * (self.passed() - self.validating_since)
+        self.margin = 1.5 * (self.passed() - self.validating_since)
 
     def note(self, steps: int, epochs: float, **more) -> None:
         self.reported = self.passed()
@@ -177,6 +178,7 @@ def full_settings(core: dict, folder: Path, ours: dict) -> dict:
         "sacrebleu_cfg": {"tokenize": "13a", "lowercase": ours["lowercase"]},
     }  # fmt: skip
     own = {"epochs": 10**6, "validation_freq": NEVER, "logging_freq": 100, "keep_best_ckpts": -1}
+    own["print_valid_sents"] = []  # it would draw a picture of each, which takes time
     return {
         "name": "equal_budget", "joeynmt_version": "2.3.0", "model_dir": str(folder / "model"), "use_cuda": False,
         "fp16": False, "random_seed": ours["seed"],
@@ -243,7 +245,7 @@ def train(settings: dict, race: dict) -> None:
 
         def train_and_validate(self, train_data, valid_data) -> None:
             self.all_rows = len(train_data)
-            clock.start()
+            clock.start({name: importlib.metadata.version(name) for name in ("joeynmt", "torch")})
             super().train_and_validate(train_data, valid_data)
 
         def _train_step(self, batch):
