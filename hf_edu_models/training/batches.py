@@ -75,7 +75,7 @@ class SeededCollator:
             number = self.first + self.made * worker.num_workers + worker.id
         self.made += 1
         with torch.random.fork_rng(devices=[]):
-            # Not torch.manual_seed: it seeds GPUs too, where dropout is drawn, and takes half a millisecond without one.
+            # Not torch.manual_seed: it seeds GPUs too, which draw dropout, and takes half a millisecond where none is.
             torch.default_generator.manual_seed(hash((self.seed, self.epoch, number)) % 2**63)
             return self.collator(features)
 
