@@ -55,6 +55,7 @@ class RecipeArguments:
     )
     notes: dict = field(default_factory=dict, init=False)  # what the preset tells about its data
     recipe: str = field(default="", init=False)  # the file's name
+    given: list = field(default_factory=list, init=False)  # the flags of the command line
 
     def __post_init__(self) -> None:
         self.columns = dict(named_texts("columns", self.columns))
@@ -172,7 +173,7 @@ def parse_arguments(
     if unknown:
         raise ValueError(f"{Path(recipe).name} has no option {unknown[0]!r}; --help lists them all")
     args, training_args = parsed
-    args.notes, args.recipe = notes, Path(recipe).name
+    args.notes, args.recipe, args.given = notes, Path(recipe).name, argv
     if args.init_from is None:  # a preset's sizes are those of a new model
         args.model = model | args.model
     if args.dataset is None:
@@ -187,7 +188,7 @@ def parse_arguments(
 
 def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str, Any]:
     """Every setting that is not at its default, for people and for comparing runs; nothing of this machine."""
-    settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "num_proc", "licence"))
+    settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "given", "num_proc", "licence"))
     derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
     machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name", "quiet")
     return settings | _changed(training_args, skip=derived + machine)
@@ -234,9 +235,14 @@ def _check_settings(settings: dict[str, Any], preset: str | None, kinds: tuple[t
 def _as_flags(settings: dict[str, Any]) -> dict[str, Any]:
     """Mappings as the lists of name=value that the flags take."""
     return {
-        name: [f"{key}={json.dumps(each)}" for key, each in value.items()] if isinstance(value, dict) else value
+        name: [f"{key}={_as_flag(each)}" for key, each in value.items()] if isinstance(value, dict) else value
         for name, value in settings.items()
     }
+
+
+def _as_flag(value: Any) -> str:
+    """A word as it is typed; anything else as JSON."""
+    return value if isinstance(value, str) else json.dumps(value)
 
 
 def _first_lines(recipe: str) -> str:

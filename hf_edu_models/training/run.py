@@ -258,7 +258,7 @@ def command(args: RecipeArguments) -> str:
     """The command that began the run, as anybody could type it."""
     skipped = ("--output_dir", "--output-dir", "--resume", "--overwrite", "--hub_token", "--hub-token")
     words, skip_next = [], False
-    for word in sys.argv[1:] if Path(sys.argv[0]).name == args.recipe else _given(args):
+    for word in args.given:
         if skip_next:
             skip_next = False
         elif word.partition("=")[0] in skipped:
@@ -266,10 +266,6 @@ def command(args: RecipeArguments) -> str:
         else:
             words.append(str(public_name(word)))
     return shlex.join(["python", f"recipes/{args.recipe}", *words])
-
-
-def _given(args: RecipeArguments) -> list[str]:
-    return ["--preset", args.preset] if args.preset else ["--dataset", args.dataset]
 
 
 def say(text: str) -> None:

@@ -68,7 +68,9 @@ def test_train_runs_the_recipe_and_passes_its_exit_code_on(tmp_path):
     options = ["--preset", "smoke", "--output_dir", str(tmp_path / "run"), "--quiet", "--train_size", "64"]
     run = CliRunner().invoke(app, ["train", "bahdanau", *options])
     assert run.exit_code == 0, run.output
-    assert read_results(tmp_path / "run")["data"]["sizes"]["train"] == 64
+    results = read_results(tmp_path / "run")
+    assert results["data"]["sizes"]["train"] == 64
+    assert results["command"] == "python recipes/04_bahdanau.py --preset smoke --quiet --train_size 64"
     again = CliRunner().invoke(app, ["train", "bahdanau", *options])
     assert again.exit_code == 2
 

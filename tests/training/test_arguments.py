@@ -179,22 +179,30 @@ def test_paths_of_this_machine_stay_here(value, public):
     assert public_name(value) == public
 
 
-def test_the_command_is_one_that_anybody_can_type(monkeypatch):
+def test_every_flag_is_in_the_command_however_the_recipe_was_started(two_presets):
+    args, _ = parse("--preset", "base", "--seed", "3", "--output_dir", "here")
+    assert command(args) == f"python recipes/{RECIPE} --use_cpu --preset base --seed 3"
+
+
+def test_columns_of_a_preset_are_the_words_that_stand_there():
+    args, _ = parse_arguments("02_recurrent.py", ["--use_cpu", "--preset", "pos"])
+    assert args.columns == {"tags": "upos"}
+
+
+def test_the_command_is_one_that_anybody_can_type():
     typed = (
         "--preset dates --dataset /home/me/secret/a.tsv --output_dir /home/me/runs --seed 1 --resume --hub_token hf_x"
     )
-    monkeypatch.setattr(sys, "argv", [f"/home/me/recipes/{RECIPE}", *shlex.split(typed)])
     args = RecipeArguments(preset="dates")
-    args.recipe = RECIPE
+    args.recipe, args.given = RECIPE, shlex.split(typed)
     assert command(args) == f"python recipes/{RECIPE} --preset dates --dataset a.tsv --seed 1"
 
 
-def test_paths_inside_of_other_words_stay_here(monkeypatch):
+def test_paths_inside_of_other_words_stay_here():
     """Both spellings of an option, and names with values."""
     words = ["--dataset=/home/me/secret/a.tsv", "--data_options", "data_files=/home/me/secret/b.tsv"]
-    monkeypatch.setattr(sys, "argv", [f"/home/me/recipes/{RECIPE}", *words])
     args = RecipeArguments(dataset="x")
-    args.recipe = RECIPE
+    args.recipe, args.given = RECIPE, words
     assert command(args) == f"python recipes/{RECIPE} --dataset=a.tsv --data_options data_files=b.tsv"
     assert public_name({"data_files": ["/home/me/secret/b.tsv"]}) == {"data_files": ["b.tsv"]}
 
