@@ -135,6 +135,8 @@ class RunArguments(Seq2SeqTrainingArguments):
         if self.early_stopping_patience:
             self.load_best_model_at_end = True
         self._check()
+        # Trainer compares checkpoints by their loss where nobody said by what; a task knows a better score.
+        self.is_score_given = self.metric_for_best_model is not None
         super().__post_init__()
 
     def _check(self) -> None:
@@ -191,7 +193,8 @@ def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str,
     settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "given", "num_proc", "licence"))
     derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
     machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name", "quiet")
-    return settings | _changed(training_args, skip=derived + machine)
+    found = () if training_args.is_score_given else ("metric_for_best_model", "greater_is_better")
+    return settings | _changed(training_args, skip=derived + machine + found)
 
 
 def section_of(recipe: str) -> str:

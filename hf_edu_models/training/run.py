@@ -93,7 +93,8 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
         write_settings(folder, settings_of(args, training_args))
         if not training_args.quiet:
             say(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
-    score = main_score(task, training_args.metric_for_best_model, corpus)
+    given = training_args.metric_for_best_model if training_args.is_score_given else None
+    score = main_score(task, given, corpus)
     training_args.metric_for_best_model = score
     training_args.greater_is_better = is_better_when_greater(score)
     keep_freed_memory()

@@ -119,6 +119,17 @@ def start(folder, *flags, resume=False, overwrite=False):
     return start_run(args, training_args, "translation")
 
 
+def test_the_best_checkpoint_is_the_best_translator_and_not_the_one_with_the_lowest_loss(tmp_path):
+    """Trainer's own choice is the loss; whoever asks for it gets it."""
+    patient = ("--early_stopping_patience", "2")
+    usual = start(tmp_path / "usual", *patient).training_args
+    assert (usual.metric_for_best_model, usual.greater_is_better) == ("bleu", True)
+    asked = start(tmp_path / "asked", *patient, "--metric_for_best_model", "loss").training_args
+    assert (asked.metric_for_best_model, asked.greater_is_better) == ("loss", False)
+    assert "metric_for_best_model" not in read_settings(tmp_path / "usual")
+    assert read_settings(tmp_path / "asked")["metric_for_best_model"] == "loss"
+
+
 def test_a_folder_with_a_run_is_not_written_over(tmp_path):
     start(tmp_path / "run")
     (tmp_path / "run" / "kept.txt").write_text("x")
