@@ -71,8 +71,9 @@ def _new_tokens(checkpoint: Checkpoint, wanted: int) -> str:
 
 def _translate(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     length = _new_tokens(checkpoint, 64)
+    beams = "" if (checkpoint.generation.get("num_beams") or 1) > 1 else ", num_beams=4"  # else as it was scored
     return f"""inputs = tokenizer([{_example(sample, "source", "5 March 2021")}]{_cut(checkpoint)}, return_tensors="pt")
-outputs = model.generate(**inputs, num_beams=4{length})
+outputs = model.generate(**inputs{beams}{length})
 print(tokenizer.batch_decode(outputs, skip_special_tokens=True))"""
 
 
