@@ -43,7 +43,7 @@ def row(runs: list[dict], score: str) -> list[str]:
     published = [each for each in first["published"] if each["metric"] == score]
     return [
         f"`{first['model_type']}`",
-        f"{first['data']['name']}, {_split(first)[0]}",
+        f"{_data(first['data'])}, {_split(first)[0]}",
         f"{score} {_shown(score, sum(values) / len(values))}",
         _interval(runs, score, values),
         f"{first['parameters']:,}",
@@ -53,6 +53,10 @@ def row(runs: list[dict], score: str) -> list[str]:
         f"`{without_seed(first['command'])}`",
         "; ".join(f"{_shown(score, each['score'])} ({each['system']})" for each in published) or "-",
     ]
+
+
+def _data(data: dict) -> str:
+    return f"{data['name']} {data['source']}-{data['target']}" if "source" in data else data["name"]
 
 
 def without_seed(command: str) -> str:

@@ -16,7 +16,7 @@ def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"),
         "model_type": "edu_bahdanau",
         "architecture": "EduBahdanauForConditionalGeneration",
         "command": f"python recipes/04_bahdanau.py --preset dates --seed {seed} --max_tokens 512",
-        "data": {"name": "dates"},
+        "data": {"name": "dates"} if metric == "accuracy" else {"name": "dates", "source": "de", "target": "en"},
         "parameters": 1234567,
         "seconds": 90 + 60 * seed,
         "seed": seed,
@@ -58,6 +58,7 @@ def test_seeds_are_one_row_and_other_settings_another(runs):
     assert (first["minutes"], first["cores"], first["published"]) == ("2 / 4", "2", "28.3 (a tutorial)")
     assert first["command"] == "`python recipes/04_bahdanau.py --preset dates --max_tokens 512`"
     assert (second["score"], second["interval"]) == ("accuracy 50.0%", "-50.0% to 150.0%")
+    assert first["data"] == "dates de-en, test"
     assert second["data"] == "dates, validation" and second["published"] == "-"
 
 
