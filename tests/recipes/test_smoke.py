@@ -17,6 +17,7 @@ from hf_edu_models.training import (
     PretrainingArguments,
     RecipeArguments,
     launch,
+    load_preset,
     log_history,
     parse_arguments,
     preset_names,
@@ -176,7 +177,9 @@ PRESETS = [(preset, section) for section in SECTIONS for preset in preset_names(
 @pytest.mark.parametrize(("preset", "section"), PRESETS)
 def test_presets_are_understood_and_their_models_can_be_built(preset, section):
     kind = PretrainingArguments if section == "bert_pretrain" else RecipeArguments
-    argv = ["--preset", preset] + ([] if preset != "tinyshakespeare" else ["--dataset", "input.txt"])
+    settings, notes = load_preset(preset, section)
+    assert ("dataset" in settings) != ("get_data" in notes)  # data on the Hub, or a word on where to get it
+    argv = ["--preset", preset] + ([] if "dataset" in settings else ["--dataset", "input.txt"])
     args, training_args = parse_arguments(str(SECTIONS[section]), argv, kind)
     assert args.dataset and training_args.learning_rate > 0
     for entry in args.notes.get("published", []):
