@@ -81,16 +81,15 @@ def load_corpus(
     name = os.fspath(name_or_path)
     sizes = dict(zip(SPLITS, (train_size, validation_size, test_size), strict=True))
     _check_sizes(sizes)
+    given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
+    given |= {"config": config, "revision": revision, "splits": splits}
     if is_joined(name):
-        given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
-        given |= {"config": config, "revision": revision, "splits": splits, "seed": seed, "unit": unit}
-        parts = [load_corpus(part, **given, cache_dir=cache_dir, **options) for part in name.split("+")]
+        given |= {"seed": seed, "unit": unit, "cache_dir": cache_dir}
+        parts = [load_corpus(part, **given, **options) for part in name.split("+")]
         found = _as_dict(_resize(join_corpora(name, parts), sizes, seed, streaming=False), streaming=False)
         return _as_streams(found) if streaming else found
     if name in BUILTINS:
-        given = {"task": task, "columns": columns, "source": source, "target": target, "label_names": label_names}
-        given |= {"config": config, "revision": revision, "splits": splits, "unit": None if unit == "line" else unit}
-        _check_builtin(name, given)
+        _check_builtin(name, given | {"unit": None if unit == "line" else unit})
         found = _load_builtin(name, sizes, seed, cache_dir, options)
         return _as_streams(found) if streaming else found
     if options:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .columns import read_column
 from .local_files import looks_local
 
 
@@ -38,7 +39,7 @@ def _with_own_documents(dataset: Any, place: int) -> Any:
 
     if "document" not in dataset.column_names:
         return dataset
-    names = [f"{place}:{document}" for document in dataset["document"]]
+    names = [f"{place}:{document}" for document in read_column(dataset, "document")]
     return dataset.remove_columns("document").add_column("document", names, feature=datasets.Value("string"))
 
 

@@ -227,12 +227,12 @@ def _language_modeling(trainer, encoded, corpus, tokenizer) -> Scored:
     losses, counts = np.asarray(_first(output.predictions), np.float64).T
     tokens = counts.round().astype(int)
     scores = load("perplexity").compute(predictions=losses, references=tokens)
-    scores |= _by_word(losses.sum() / counts.sum(), corpus, tokenizer)
+    scores |= by_word(losses.sum() / counts.sum(), corpus, tokenizer)
     scores["perplexity_interval"] = interval(lambda rows: np.exp(losses[rows].sum() / counts[rows].sum()), len(losses))
     return Scored(scores | {"loss": output.metrics["split_loss"]}, [])
 
 
-def _by_word(loss: float, corpus: Any, tokenizer: Any) -> dict[str, float]:
+def by_word(loss: float, corpus: Any, tokenizer: Any) -> dict[str, float]:
     """The loss of a token spread over what every vocabulary shares: words, with the ends of rows, and characters."""
     texts = [text or "" for text in read_column(corpus, "text")]
     total = loss * len(token_stream(corpus, tokenizer))  # as if no block had cut a word off from what came before

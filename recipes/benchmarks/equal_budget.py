@@ -17,7 +17,7 @@ the test split with the system's own beam search, and one function scores both.
 
 `--peer-size small` is JoeyNMT's own `rnn_small` or `transformer_small`: model, optimizer, schedule and batches as they
 are there. `--peer-size same` gives it the sizes of our preset, its batches in tokens and its learning rate, which makes
-it the harder rival; where it has no schedule like ours (a linear one), it has its plateau schedule.
+it the harder rival; where it has no schedule like ours (linear, cosine), it has its plateau schedule.
 """
 
 import argparse

@@ -25,7 +25,7 @@ from hf_edu_models.data import token_stream
 from hf_edu_models.metrics import load
 from hf_edu_models.training import corpus_for, read_results
 from hf_edu_models.training.checkpoint_scores import Checkup, arguments_for
-from hf_edu_models.training.evaluation import _by_word
+from hf_edu_models.training.evaluation import by_word
 from hf_edu_models.training.run_folder import read_settings
 
 SCORES = ("perplexity", "word_perplexity", "bits_per_character")
@@ -123,7 +123,6 @@ def data_of(run, dataset=None):
     """The splits that a run read, cut as it cut them; `dataset` says where they are now."""
     settings = read_settings(run)
     args = arguments_for(Checkup(str(run), dataset=settings.get("dataset", dataset)))
-    args.task = settings.get("task")
     if dataset is not None:
         args.dataset = dataset
         args.dataset_config = None if Path(dataset).exists() else args.dataset_config  # a Hub data set alone has one
@@ -173,7 +172,7 @@ def compare(run, dataset=None, order=5):
 def scores_of(loss, tokens, split, tokenizer):
     """The scores that a run has, by the same functions."""
     found = load("perplexity").compute(predictions=[loss], references=[tokens])
-    found |= _by_word(found["nll"], split, tokenizer)
+    found |= by_word(found["nll"], split, tokenizer)
     return {name: found[name] for name in SCORES}
 
 

@@ -145,7 +145,7 @@ def test_perplexity_of_streams_is_that_of_one_pass(tmp_path, monkeypatch):
     by_row = losses.reshape(STREAMS, WINDOWS, WINDOW).sum(-1).T.flatten()
     np.testing.assert_allclose(sums, by_row, rtol=1e-5)
     assert output.metrics["test_loss"] == pytest.approx(losses.mean().item(), rel=1e-5)
-    monkeypatch.setattr("hf_edu_models.training.evaluation._by_word", lambda *given: {})
+    monkeypatch.setattr("hf_edu_models.training.evaluation.by_word", lambda *given: {})
     scores = evaluate_split(trainer, "language_modeling", data, None, None).scores
     assert scores["perplexity"] == pytest.approx(math.exp(losses.mean().item()), rel=1e-5)
     low, high = scores["perplexity_interval"]
