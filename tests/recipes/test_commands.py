@@ -87,7 +87,10 @@ def test_the_page_lists_every_recipe_with_its_presets():
     for file in recipe_files().values():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
         listed = {word.strip() for word in row.split("|")[3].split(",")}
-        assert listed == set(preset_names(section_of(str(file)))) - {"smoke", "paper", "demo"}
+        unlisted = {"smoke", "paper", "demo"}
+        if file.stem.endswith("accelerate"):
+            unlisted |= {"texts-short"}  # masked words alone: the bare loop says that it does not do that
+        assert listed == set(preset_names(section_of(str(file)))) - unlisted
 
 
 def test_words_are_hidden_as_in_the_run(tmp_path):
