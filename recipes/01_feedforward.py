@@ -32,7 +32,7 @@ def main(args, training_args):
 
     # The text is one long row of tokens, cut into blocks; they may be shuffled, for no window is as long as a block.
     tokenizer = tokenizer_for(args, corpus, rung="feedforward")
-    blocks = group_into_blocks(corpus, tokenizer, args.max_length)
+    blocks = group_into_blocks(corpus, tokenizer, args.max_length, overlap=args.max_length // 2)
 
     config = EduFeedForwardConfig(vocab_size=len(tokenizer), **token_ids(tokenizer, "pad", "bos", "eos"), **args.model)
     model = model_for(AutoModelForCausalLM, config, args)

@@ -41,7 +41,7 @@ def main(args, training_args):
     settings |= token_ids(tokenizer, "pad", "bos", "eos") | args.model
     if task == "language_modeling":
         model = model_for(AutoModelForCausalLM, EduGPTConfig(**settings), args)
-        encoded = group_into_blocks(corpus, tokenizer, args.max_length)
+        encoded = group_into_blocks(corpus, tokenizer, args.max_length, overlap=args.max_length // 2)
     else:
         model = model_for(AutoModelForSequenceClassification, EduGPTConfig(**settings, **label_settings(corpus)), args)
         encoded = encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, num_proc=args.num_proc)

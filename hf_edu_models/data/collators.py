@@ -44,6 +44,17 @@ class DataCollatorForDocuments:
 
 
 @dataclass
+class DataCollatorForTexts(DataCollatorForLanguageModeling):
+    """Guesses every token but the first, or, where rows have `labels` of their own, those that they name."""
+
+    mlm: bool = False
+
+    def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
+        has_labels = "labels" in examples[0]
+        return DataCollatorForSeq2Seq(self.tokenizer)(examples) if has_labels else super().torch_call(examples)
+
+
+@dataclass
 class DataCollatorForQuestionAnswering(DataCollatorWithPadding):
     """Pads windows and leaves out what leads back to the text, which is not for the model."""
 
@@ -60,7 +71,7 @@ COLLATORS = {
     "multiple_choice": DataCollatorForMultipleChoice,
     "documents": DataCollatorForDocuments,
     "question_answering": DataCollatorForQuestionAnswering,
-    "language_modeling": DataCollatorForLanguageModeling,
+    "language_modeling": DataCollatorForTexts,
     "masked_lm": DataCollatorForPreTraining,
     "pretraining": DataCollatorForPreTraining,
 }
@@ -70,6 +81,4 @@ def collator_for(task: str, tokenizer: PreTrainedTokenizerBase, **options: Any) 
     """The collator that `Trainer` takes for a task; `options` are the collator's own."""
     if task not in COLLATORS:
         raise ValueError(f"task must be one of {', '.join(COLLATORS)}; got {task!r}")
-    if task == "language_modeling":
-        options = {"mlm": False} | options
     return COLLATORS[task](tokenizer=tokenizer, **options)

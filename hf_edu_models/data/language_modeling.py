@@ -16,6 +16,7 @@ import numpy as np
 
 from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content
 from .columns import check_in_memory, read_column
+from .row_encoders import IGNORED
 
 ROWS = 1_000
 
@@ -25,6 +26,7 @@ def group_into_blocks(
     tokenizer: Any,
     block_size: int,
     *,
+    overlap: int = 0,
     join: str | None = None,
     drop_last: bool = False,
     cache_dir: str | os.PathLike | None = None,
@@ -32,22 +34,38 @@ def group_into_blocks(
     """Rows of `input_ids` of `block_size` tokens, cut from the documents one after another.
 
     Args:
+        overlap: How many tokens of the block before each block begins with, for a perplexity that says little of where
+            the text was cut. They are read and not guessed again (`labels`): every token of the text but the first is
+            guessed once, after so many others or more. Of several splits, `train` has none: it is not for scoring.
         join: What stands between two rows of one document, default `usual_join`; between documents stand the end and
             the start token.
         drop_last: Whether to leave out the last, shorter block. A perplexity needs it.
     """
     _check_count("block_size", block_size, 2)
+    _check_count("overlap", overlap, 0)
+    if overlap >= block_size:
+        raise ValueError(f"an overlap of {overlap} leaves nothing new in a block of {block_size}; take a smaller one")
+    if isinstance(corpus, dict):
+        same = {"join": join, "drop_last": drop_last, "cache_dir": cache_dir}
+        blocks = {}
+        for split, rows in corpus.items():
+            shared = 0 if split == "train" else overlap
+            blocks[split] = group_into_blocks(rows, tokenizer, block_size, overlap=shared, **same)
+        return type(corpus)(blocks)
 
     def cut(tokens: np.ndarray) -> dict[str, Any]:
-        full = len(tokens) // block_size * block_size
-        blocks = list(tokens[:full].reshape(-1, block_size))
-        # One token alone predicts nothing.
-        rest = [] if drop_last or len(tokens) - full < 2 else [tokens[full:]]
-        if not blocks and not rest:
+        starts = range(0, max(len(tokens) - overlap, 1), block_size - overlap)
+        blocks = [tokens[start : start + block_size] for start in starts]
+        if len(blocks[-1]) < (block_size if drop_last else 2):  # one token alone predicts nothing
+            blocks.pop()
+        if not blocks:
             raise ValueError(f"{len(tokens)} tokens do not fill one block of {block_size}; take a smaller block_size")
-        return {"input_ids": blocks + rest}
+        if not overlap:
+            return {"input_ids": blocks}
+        seen = np.full(overlap, IGNORED, tokens.dtype)
+        return {"input_ids": blocks, "labels": [blocks[0], *(np.append(seen, b[overlap:]) for b in blocks[1:])]}
 
-    return _build(corpus, tokenizer, join, ["blocks", block_size, drop_last], cut, cache_dir)
+    return _build(corpus, tokenizer, join, ["blocks", block_size, drop_last, overlap], cut, cache_dir)
 
 
 def contiguous_streams(

@@ -176,8 +176,9 @@ def parse_arguments(
         raise ValueError(f"{Path(recipe).name} has no option {unknown[0]!r}; --help lists them all")
     args, training_args = parsed
     args.notes, args.recipe, args.given = notes, Path(recipe).name, argv
-    if args.init_from is None:  # a preset's sizes are those of a new model
-        args.model = model | args.model
+    if args.init_from is not None:  # a preset's sizes are those of a new model; how to train it is no size
+        model = {name: value for name, value in model.items() if name.endswith(("dropout", "label_smoothing"))}
+    args.model = model | args.model
     if args.dataset is None:
         allowed = ", ".join(preset_names(section))
         wanted = f"give --preset (one of {allowed}) or --dataset" if preset is None else notes.get("get_data")

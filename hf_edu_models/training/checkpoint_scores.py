@@ -16,6 +16,7 @@ from ..data.encoding import encode_corpus
 from ..data.language_modeling import contiguous_streams, group_into_blocks
 from ..data.pretraining import build_nsp_pairs
 from ..metrics.trainer import compute_metrics_for, preprocess_logits_for
+from ..models.configuration_recurrent import EduRecurrentConfig
 from .arguments import RecipeArguments, RunArguments
 from .evaluation import Scored, evaluate_split
 from .run import public_name
@@ -150,12 +151,18 @@ def batch_size_of(checkup: Checkup) -> int:
     return checkup.options.get("batch_size") or read_settings(checkup.checkpoint).get("per_device_eval_batch_size", 64)
 
 
+def reads_streams(task: str, model: Any) -> bool:
+    """Whether the state at the end of a block is carried into the next one."""
+    return task == "language_modeling" and model.config.model_type == EduRecurrentConfig.model_type
+
+
 def encode(task: str, corpus: Any, model: Any, tokenizer: Any, args: RecipeArguments, checkup: Checkup) -> Any:
-    """The split as a model of its task reads it; language models with a state read it as streams."""
-    if task == "language_modeling" and model._is_stateful:
+    """The split as the recipe of its task reads it."""
+    if reads_streams(task, model):
         return contiguous_streams(corpus, tokenizer, batch_size_of(checkup), args.max_length)
     if task in ("language_modeling", "masked_lm"):
-        return group_into_blocks(corpus, tokenizer, args.max_length)
+        overlap = args.max_length // 2 if task == "language_modeling" else 0
+        return group_into_blocks(corpus, tokenizer, args.max_length, overlap=overlap)
     if task == "pretraining":
         is_cut = read_settings(checkup.checkpoint).get("split_sentences", False)
         return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=is_cut)
@@ -172,7 +179,7 @@ def collator_of(task: str, tokenizer: Any, checkup: Checkup) -> Any:
 
 def trainer_for(task: str, model: Any, tokenizer: Any, corpus: Any, encoded: Any, checkup: Checkup, folder: str) -> Any:
     """A trainer that will only predict."""
-    is_stream = task == "language_modeling" and model._is_stateful
+    is_stream = reads_streams(task, model)
     arguments = RunArguments(
         output_dir=folder,
         eval_strategy="no",

@@ -2,15 +2,18 @@
 
     python recipes/benchmarks/ngram_baseline.py runs/recurrent-wikitext
     python recipes/benchmarks/ngram_baseline.py runs/recurrent-wikitext --dataset my_texts/   # where the data is now
+    python recipes/benchmarks/ngram_baseline.py runs/recurrent-wikitext --mix                 # and both together
 
 Interpolated Kneser-Ney smoothing with the three modified discounts of each order (Kneser & Ney 1995; Chen & Goodman
 1999): before neural networks, the best that counting gave. It counts the tokens that the run learnt from, in the run's
 vocabulary, and is scored on the run's test split, or on validation where there is no test split. One line for each
 order shows what one more token of context buys; where a token is a letter, --order 8 is the better bar.
 
+--mix asks what the network has learnt that counting has not: the mean of both probabilities, as Bengio et al. 2003 mix
+their network with a trigram model (section "Experimental Results"). It says nothing of which one is better.
+
 The exit code is 0 if the run's perplexity is below that of the best order, 1 if it is not, 2 if there was a mistake.
-The n-grams always see all their context, also where the text of a run is cut into blocks: the bar is a little higher
-than it looks.
+The n-grams always see all their context; a run's model sees half a block or more of it, or carries its state along.
 """
 
 import argparse
@@ -19,12 +22,14 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch.utils.data import DataLoader
 from transformers import AutoTokenizer
 
-from hf_edu_models.data import token_stream
+from hf_edu_models.data import collator_for, group_into_blocks, token_stream
 from hf_edu_models.metrics import load
 from hf_edu_models.training import corpus_for, read_results
-from hf_edu_models.training.checkpoint_scores import Checkup, arguments_for
+from hf_edu_models.training.checkpoint_scores import Checkup, arguments_for, load_checkpoint, reads_streams
 from hf_edu_models.training.evaluation import by_word
 from hf_edu_models.training.run_folder import read_settings
 
@@ -140,7 +145,39 @@ def _rows(sizes):
     return ", ".join(f"{size} rows of {split}" for split, size in sizes.items())
 
 
-def compare(run, dataset=None, order=5):
+@torch.inference_mode()
+def guesses_of(run, split, tokenizer, steps=1024):
+    """The probability that a run's model gives each token of a split but the first."""
+    model, _ = load_checkpoint(str(run))
+    model.eval()
+    if reads_streams("language_modeling", model):
+        return _read_on(model, torch.as_tensor(token_stream(split, tokenizer)).long(), steps)
+    block_size = read_settings(run).get("max_length", 128)
+    blocks = group_into_blocks(split, tokenizer, block_size, overlap=block_size // 2)
+    found = []
+    for batch in DataLoader(blocks, batch_size=16, collate_fn=collator_for("language_modeling", tokenizer)):
+        targets = batch.pop("labels")[:, 1:]
+        logits = model(**batch).logits[:, :-1]
+        found.append(_chosen(logits, targets.clamp(min=0))[targets >= 0])
+    return torch.cat(found).numpy()
+
+
+def _read_on(model, tokens, steps):
+    """The text from its first token to its last, with the state carried along."""
+    state, found = None, []
+    for start in range(0, len(tokens) - 1, steps):
+        following = tokens[start + 1 : start + 1 + steps]
+        output = model(tokens[start : start + len(following)][None], past_key_values=state, use_cache=True)
+        state = output.past_key_values
+        found.append(_chosen(output.logits[0], following))
+    return torch.cat(found).numpy()
+
+
+def _chosen(logits, targets):
+    return logits.double().softmax(-1).gather(-1, targets[..., None])[..., 0]
+
+
+def compare(run, dataset=None, order=5, mix=False):
     """The scores of a run and of every order up to `order`, and whether the run's perplexity is the lowest."""
     if order < 1:
         raise ValueError(f"--order must be 1 or more, got {order}")
@@ -156,7 +193,11 @@ def compare(run, dataset=None, order=5):
     scores = [scores_of(loss, guessed.shape[1], corpus[split], tokenizer) for loss in losses]
     best = min(range(order), key=lambda place: scores[place]["perplexity"])
     own = {name: results["scores"][split][name] for name in SCORES}
-    return {
+    mixed = {}
+    if mix:
+        both = (guessed[best] + guesses_of(run, corpus[split], tokenizer)) / 2
+        mixed = {"mixed": scores_of(-np.log(both).sum(), len(both), corpus[split], tokenizer)}
+    return mixed | {
         "run": Path(run).name,
         "rung": results["rung"],
         "split": split,
@@ -185,6 +226,8 @@ def show(found):
     width = max(12, len(found["run"]))
     print(" ".join([" " * width, *(f"{name.replace('_', ' '):>18}" for name in SCORES)]))
     lines = [(f"order {scores['order']}", scores) for scores in found["orders"]] + [(found["run"], found["run_scores"])]
+    if "mixed" in found:
+        lines.append((f"with order {found['best_order']}", found["mixed"]))
     for name, scores in lines:
         print(" ".join([f"{name:{width}}", *(f"{scores[score]:18,.3f}" for score in SCORES)]))
     best = found["orders"][found["best_order"] - 1]
@@ -199,10 +242,13 @@ def main(argv=None):
     parser.add_argument("run", help="folder of a finished run of a language model")
     parser.add_argument("--dataset", help="the run's own data, where it is not where the run found it")
     parser.add_argument("--order", type=int, default=5, help="longest n-grams (default: %(default)s)")
+    parser.add_argument(
+        "--mix", action="store_true", help="also score the mean of the run's probabilities and the best order's"
+    )
     parser.add_argument("--json", help="also write the figures to this file")
     args = parser.parse_args(argv)
     try:
-        found = compare(args.run, args.dataset, args.order)
+        found = compare(args.run, args.dataset, args.order, args.mix)
     except (ValueError, FileNotFoundError) as problem:
         print(f"{parser.prog}: {problem}", file=sys.stderr)
         return 2

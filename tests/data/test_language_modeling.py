@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from transformers import default_data_collator
 from transformers.loss.loss_utils import ForCausalLMLoss
 
+from hf_edu_models import EduFeedForwardConfig, EduFeedForwardForCausalLM
 from hf_edu_models.data import collator_for, contiguous_streams, encode_corpus, group_into_blocks, token_stream
 from hf_edu_models.data import train_tokenizer as train
 
@@ -49,6 +50,39 @@ def test_blocks_hold_every_token_once(text, tokenizer, size, tmp_path):
     assert all(len(block) == size for block in blocks[:-1]) and 2 <= len(blocks[-1]) <= size
     full = group_into_blocks(text, tokenizer, size, drop_last=True, cache_dir=tmp_path)["input_ids"]
     assert {len(block) for block in full} == {size}
+
+
+@pytest.mark.parametrize(("size", "overlap"), [(2, 1), (9, 1), (9, 4), (9, 8), (64, 32)])
+def test_with_an_overlap_every_token_is_guessed_once_and_after_enough_others(text, tokenizer, size, overlap, tmp_path):
+    rows = group_into_blocks(text, tokenizer, size, overlap=overlap, cache_dir=tmp_path)
+    tokens, place, guessed = token_stream(text, tokenizer), 0, []
+    for number, row in enumerate(rows):
+        ids, labels = np.asarray(row["input_ids"]), np.asarray(row["labels"])
+        assert (ids == tokens[place : place + len(ids)]).all() and len(ids) <= size
+        counted = np.flatnonzero(labels[1:] != -100) + 1
+        assert (labels[counted] == ids[counted]).all() and counted[0] == (overlap if number else 1)
+        guessed += list(place + counted)
+        place += size - overlap
+    assert guessed == list(range(1, len(tokens)))
+
+
+def test_with_an_overlap_a_model_of_windows_scores_the_text_as_if_it_were_not_cut(text, tokenizer, tmp_path):
+    torch.manual_seed(0)
+    config = EduFeedForwardConfig(vocab_size=len(tokenizer), window_size=4, embedding_size=8, hidden_size=8)
+    model, collator = EduFeedForwardForCausalLM(config).eval(), collator_for("language_modeling", tokenizer)
+    rows = group_into_blocks(text, tokenizer, 10, overlap=4, cache_dir=tmp_path)
+    batch = collator([rows[number] for number in range(len(rows))])  # the last one is shorter
+    whole = torch.as_tensor(token_stream(text, tokenizer))[None].long()
+    torch.testing.assert_close(model(**batch).loss, model(whole, labels=whole).loss)
+    plain = collator([dict(row) for row in group_into_blocks(text, tokenizer, 10, cache_dir=tmp_path)])
+    assert not torch.isclose(model(**plain).loss, model(whole, labels=whole).loss), "the law above says nothing"
+
+
+def test_the_train_split_has_no_overlap(text, tokenizer, tmp_path):
+    corpus = datasets.DatasetDict({"train": text, "test": text})
+    blocks = group_into_blocks(corpus, tokenizer, 8, overlap=4, cache_dir=tmp_path)
+    assert blocks["train"].column_names == ["input_ids"]
+    assert blocks["test"].column_names == ["input_ids", "labels"]
 
 
 def test_streams_continue(text, tokenizer, tmp_path):
@@ -104,6 +138,8 @@ def test_made_once_by_content(text, tokenizer, tmp_path, monkeypatch):
 def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"block_size must be a whole number of 2 or more, got 1"):
         group_into_blocks(text, tokenizer, 1, cache_dir=tmp_path)
+    with pytest.raises(ValueError, match=r"overlap of 8 leaves nothing new in a block of 8"):
+        group_into_blocks(text, tokenizer, 8, overlap=8, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"do not fill one block of 100000"):
         group_into_blocks(text, tokenizer, 100_000, drop_last=True, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"do not fill 1000 streams of 50"):

@@ -161,6 +161,29 @@ def test_on_a_run(smoke, tmp_path, capsys):
             assert ours / theirs == pytest.approx(np.log(scores["perplexity"]) / np.log(own["perplexity"]))
 
 
+@pytest.mark.parametrize("rung", ["feedforward", "recurrent", "gpt"])
+def test_the_guesses_of_a_run_are_those_that_it_was_scored_by(smoke, rung):
+    run = smoke(rung)
+    results, tokenizer = read_results(run), AutoTokenizer.from_pretrained(run)
+    split = baseline.data_of(run)["test"]
+    found = baseline.guesses_of(run, split, tokenizer, steps=50)
+    assert len(found) == len(token_stream(split, tokenizer)) - 1
+    # A recurrent run is scored in several streams, each of which begins with an empty state and loses a few last words.
+    exactly = {"rel": 0.05 if rung == "recurrent" else 1e-4}
+    assert np.exp(-np.log(found).mean()) == pytest.approx(results["scores"]["test"]["perplexity"], **exactly)
+    np.testing.assert_allclose(found, baseline.guesses_of(run, split, tokenizer, steps=7), rtol=1e-4)
+
+
+def test_mixed_with_counting(smoke, capsys):
+    run = smoke("feedforward")
+    found = baseline.compare(run, order=3, mix=True)
+    worse, better = sorted([found["orders"][found["best_order"] - 1]["perplexity"], found["run_scores"]["perplexity"]])
+    geometric = np.sqrt(worse * better)
+    assert found["mixed"]["perplexity"] < geometric, "the mean of two probabilities is above their geometric mean"
+    baseline.show(found)
+    assert f"{found['mixed']['perplexity']:,.3f}" in capsys.readouterr().out
+
+
 @pytest.fixture
 def finished_run(tmp_path):
     """What a run of a language model leaves behind that the baseline reads; its data has moved since."""

@@ -101,6 +101,13 @@ def test_ctrl_c_has_its_own_exit_code(two_presets, capsys):
     assert end.value.code == 130 and "--resume goes on" in capsys.readouterr().err
 
 
+def test_a_body_keeps_its_sizes_and_takes_the_dropout_of_the_preset(two_presets):
+    args, _ = parse("--preset", "on_top", "--init-from", "runs/body")
+    assert args.model == {"dropout": 0.5}
+    args, _ = parse("--preset", "on_top", "--init-from", "runs/body", "--model", "dropout=0", "maxout_size=8")
+    assert args.model == {"dropout": 0, "maxout_size": 8}
+
+
 def test_labels_are_smoothed_in_the_model(two_presets):
     """Trainer's own smoothing wants all logits at once; the model's never holds them."""
     args, training_args = parse("--preset", "base", "--label_smoothing_factor", "0.1")
