@@ -233,15 +233,21 @@ def _language_modeling(trainer, encoded, corpus, tokenizer) -> Scored:
 
 
 def by_word(loss: float, corpus: Any, tokenizer: Any) -> dict[str, float]:
-    """The loss of a token spread over what every vocabulary shares: words, with the ends of rows, and characters."""
+    """The loss of a token spread over what every vocabulary shares: words, with the ends of rows, and characters.
+
+    `unknown` is the share of tokens that stand for a word outside the vocabulary. How those are spelt is never guessed,
+    so the more there are, the better all perplexities look.
+    """
     texts = [text or "" for text in read_column(corpus, "text")]
-    total = loss * len(token_stream(corpus, tokenizer))  # as if no block had cut a word off from what came before
+    tokens = token_stream(corpus, tokenizer)
+    total = loss * len(tokens)  # as if no block had cut a word off from what came before
     words = sum(len(text.split()) + 1 for text in texts)
     characters = sum(len(text) + 1 for text in texts)
+    unknown = float(np.mean(tokens == tokenizer.unk_token_id))
     return {
         "word_perplexity": math.exp(min(total / words, 700)),
         "bits_per_character": total / characters / math.log(2),
-    }
+    } | ({"unknown": unknown} if unknown else {})
 
 
 def _pretraining(trainer, encoded, corpus, tokenizer) -> Scored:

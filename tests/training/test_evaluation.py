@@ -14,10 +14,10 @@ from tiny_runs import tokenizer
 from transformers.trainer_utils import EvalPrediction
 
 from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
-from hf_edu_models.data import collator_for, encode_corpus, load_corpus, train_tokenizer
+from hf_edu_models.data import collator_for, encode_corpus, load_corpus, token_stream, train_tokenizer
 from hf_edu_models.metrics import compute_metrics_for
 from hf_edu_models.training import EduSeq2SeqTrainer, RunArguments, token_ids
-from hf_edu_models.training.evaluation import evaluate_split, interval, is_better_when_greater, main_score
+from hf_edu_models.training.evaluation import by_word, evaluate_split, interval, is_better_when_greater, main_score
 from hf_edu_models.training.run import generate_as_scored
 
 
@@ -292,3 +292,13 @@ def test_the_saved_model_generates_as_it_was_scored(tmp_path):
     source = reader([row["source"] for row in scored.rows], return_tensors="pt", padding=True)
     said = reader.batch_decode(model.eval().generate(**source), skip_special_tokens=True)
     assert [text.strip() for text in said] == [row["prediction"] for row in scored.rows]
+
+
+def test_a_word_perplexity_says_how_many_words_were_unknown():
+    texts = Dataset.from_dict({"text": ["red red red blue", "red red blue green"]})
+    letters = train_tokenizer(texts, "char", task="language_modeling")
+    assert set(by_word(1.0, texts, letters)) == {"word_perplexity", "bits_per_character"}
+    small = train_tokenizer(texts, "word", 100, task="language_modeling")
+    new = Dataset.from_dict({"text": ["red grey grey blue"]})
+    tokens = len(token_stream(new, small))
+    assert by_word(1.0, new, small)["unknown"] == pytest.approx(2 / tokens)
