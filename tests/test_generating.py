@@ -323,7 +323,13 @@ def test_a_bar_on_the_terminal_leaves_stdout_alone(monkeypatch, capsys):
 def start(*arguments):
     command = [Path(sys.executable).with_name("hf-edu"), *map(str, arguments)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    pipes |= {} if os.name == "nt" else {"preexec_fn": heed_interrupts}
     return subprocess.Popen(command, text=True, bufsize=1, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes)
+
+
+def heed_interrupts():
+    """A shell starts what it sends to the background with interrupts ignored, and children inherit that."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def test_a_pipe_that_closes_ends_it_quietly(folder):
