@@ -31,6 +31,7 @@ def main(args, training_args):
     run = start_run(args, training_args, task="language_modeling")
 
     # The text is one long row of tokens, cut into blocks; they may be shuffled, for no window is as long as a block.
+    # Those that are scored overlap by half, so that every word is guessed once, and none of them from nothing.
     tokenizer = tokenizer_for(args, corpus, rung="feedforward")
     blocks = group_into_blocks(corpus, tokenizer, args.max_length, overlap=args.max_length // 2)
 

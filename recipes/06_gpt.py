@@ -41,6 +41,7 @@ def main(args, training_args):
     settings |= token_ids(tokenizer, "pad", "bos", "eos") | args.model
     if task == "language_modeling":
         model = model_for(AutoModelForCausalLM, EduGPTConfig(**settings), args)
+        # What is scored overlaps by half: every word is guessed once, after half a block or more.
         encoded = group_into_blocks(corpus, tokenizer, args.max_length, overlap=args.max_length // 2)
     else:
         model = model_for(AutoModelForSequenceClassification, EduGPTConfig(**settings, **label_settings(corpus)), args)

@@ -9,7 +9,7 @@ Interpolated Kneser-Ney smoothing with the three modified discounts of each orde
 vocabulary, and is scored on the run's test split, or on validation where there is no test split. One line for each
 order shows what one more token of context buys; where a token is a letter, --order 8 is the better bar.
 
---mix asks what the network has learnt that counting has not: the mean of both probabilities, as Bengio et al. 2003 mix
+--mix asks what the network has learnt that counting has not: the mean of both probabilities. Bengio et al. 2003 mix
 their network with a trigram model (section "Experimental Results"). It says nothing of which one is better.
 
 The exit code is 0 if the run's perplexity is below that of the best order, 1 if it is not, 2 if there was a mistake.
