@@ -18,7 +18,8 @@ def is_joined(name: str) -> bool:
 def join_corpora(name: str, parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The rows of all parts by split; a split that only some parts have is made of those.
 
-    Documents stay apart: two parts may both have a document called "1".
+    Documents stay apart, for two parts may both have a document called "1", and know the number of their part: the
+    column `corpus`, without which next sentences are told by style alone.
     """
     import datasets
 
@@ -40,7 +41,8 @@ def _with_own_documents(dataset: Any, place: int) -> Any:
     if "document" not in dataset.column_names:
         return dataset
     names = [f"{place}:{document}" for document in read_column(dataset, "document")]
-    return dataset.remove_columns("document").add_column("document", names, feature=datasets.Value("string"))
+    dataset = dataset.remove_columns("document").add_column("document", names, feature=datasets.Value("string"))
+    return dataset.add_column("corpus", [place] * len(names), feature=datasets.Value("int32"))
 
 
 def _check_columns(name: str, parts: Sequence[Mapping[str, Any]]) -> None:

@@ -3,7 +3,7 @@
 Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 and Appendix A.1, A.2.
 Differs from the authors' code: pairs are masked while training, not ten times beforehand; a shorter length is drawn for
 a pair, not for a document; a last sentence without a next one serves only as somebody's second segment, so that half of
-the pairs are next, as the paper says.
+the pairs are next, as the paper says; where several corpora were joined, a random segment is from the same corpus.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def build_nsp_pairs(
 
     Args:
         corpus: Rows of `text` with their `document`, in order; rows of `sentences`; or lines with an empty line between
-            documents. A DatasetDict is built split by split.
+            documents. A DatasetDict is built split by split. With a column `corpus`, a random segment is of the same one.
         short_probability: How many sequences aim at a random shorter length, so that the model sees short ones too.
         repeats: How many times each document is cut into pairs, each time elsewhere.
         split_sentences: Whether rows are paragraphs, to be cut at sentence ends first.
@@ -62,7 +62,7 @@ def build_nsp_pairs(
         built = {split: build_nsp_pairs(dataset, tokenizer, **settings, **options) for split, dataset in corpus.items()}
         return type(corpus)(built)
     check_in_memory(corpus)
-    columns = [name for name in ("document", "text", "sentences") if name in corpus.column_names]
+    columns = [name for name in ("corpus", "document", "text", "sentences") if name in corpus.column_names]
     key = fingerprint(
         content_of(corpus, columns),
         tokenizer_content(tokenizer),
@@ -88,14 +88,15 @@ class PairBuilder:
         self.folder, self.cls_id, self.sep_id, self.settings = folder, cls_id, sep_id, settings
         self.room = settings["max_length"] - 3  # [CLS], [SEP], [SEP]
         self._files: tuple | None = None
+        self._peers: dict[int, np.ndarray] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_files": None}
+        return self.__dict__ | {"_files": None, "_peers": {}}
 
-    def open(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Token ids, the first token of every sentence, the first sentence of every document."""
+    def open(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Token ids, the first token of every sentence, the first sentence of every document, the corpus of each."""
         if self._files is None:
-            files = [self.folder / f"{name}.npy" for name in ("tokens", "sentences", "documents")]
+            files = [self.folder / f"{name}.npy" for name in ("tokens", "sentences", "documents", "corpora")]
             self._files = tuple(np.asarray(np.load(file, mmap_mode="r")) for file in files)
         return self._files
 
@@ -113,7 +114,7 @@ class PairBuilder:
 
     def spans(self, document: int, rng: random.Random) -> Iterator[tuple[tuple[int, int], tuple[int, int], int]]:
         """First and last token of both segments, and the label, from the start of a document to its end."""
-        _, sentences, documents = self.open()
+        _, sentences, documents, _ = self.open()
         position, last = int(documents[document]), int(documents[document + 1])
         while position < last - 1:
             wanted = self.wanted_length(rng)
@@ -135,24 +136,37 @@ class PairBuilder:
 
     def fill(self, position: int, wanted: int, last: int, at_least: int) -> int:
         """The sentence after the one with which `wanted` tokens are reached."""
-        _, sentences, _ = self.open()
+        _, sentences, _, _ = self.open()
         reached = bisect.bisect_left(sentences, sentences[position] + wanted, position + 1, last)
         return min(max(reached, position + at_least), last)
 
     def elsewhere(self, document: int, wanted: int, rng: random.Random) -> tuple[int, int]:
-        """A span that starts at any sentence of any *other* document."""
-        _, sentences, documents = self.open()
-        other = rng.randrange(len(documents) - 2)
-        other += other >= document
+        """A span that starts at any sentence of any *other* document.
+
+        Of several corpora, it comes from the same one: a speech and a review are told apart without reading on.
+        """
+        _, sentences, documents, _ = self.open()
+        peers = self.peers(document)
+        other = rng.randrange(len(peers) - 1)
+        other = int(peers[other + (other >= bisect.bisect_left(peers, document))])
         last = int(documents[other + 1])
         start = rng.randrange(int(documents[other]), last)
         return int(sentences[start]), int(sentences[self.fill(start, wanted, last, at_least=1)])
+
+    def peers(self, document: int) -> np.ndarray:
+        """All documents of the same corpus, or all that there are where it is the only one of its corpus."""
+        _, _, _, corpora = self.open()
+        corpus = int(corpora[document])
+        if corpus not in self._peers:
+            found = np.flatnonzero(corpora == corpus)
+            self._peers[corpus] = found if len(found) > 1 else np.arange(len(corpora))
+        return self._peers[corpus]
 
     def join(
         self, first: tuple[int, int], second: tuple[int, int], rng: random.Random
     ) -> tuple[np.ndarray, np.ndarray]:
         """[CLS] first [SEP] second [SEP], cut to the length at the ends of the longer segment."""
-        tokens, _, _ = self.open()
+        tokens, _, _, _ = self.open()
         keep_first, keep_second = share_room(first[1] - first[0], second[1] - second[0], self.room)
         left, right = self.cut(first, keep_first, rng), self.cut(second, keep_second, rng)
         input_ids = np.empty(keep_first + keep_second + 3, np.int32)
@@ -181,7 +195,7 @@ def share_room(first: int, second: int, room: int) -> tuple[int, int]:
 
 
 def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentences: bool, folder: Path) -> None:
-    sentences, documents = _sentences_by_document(corpus, split_sentences)
+    sentences, documents, corpora = _sentences_by_document(corpus, split_sentences)
     lengths, pieces = [], []
     for start in range(0, len(sentences), ROWS):
         encoded = tokenizer(
@@ -195,7 +209,7 @@ def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentenc
         pieces.append(np.fromiter((token for ids in encoded for token in ids), np.int32))
     lengths, documents = np.asarray(lengths, np.int64), np.asarray(documents, np.int64)
     spoken = lengths > 0  # a sentence of nothing but control characters has no token
-    _, documents = np.unique(documents[spoken], return_inverse=True)
+    heard, documents = np.unique(documents[spoken], return_inverse=True)
     counts = np.bincount(documents) if len(documents) else np.zeros(0, np.int64)
     if len(counts) < 2 or counts.max() < 2:
         raise ValueError(
@@ -205,23 +219,28 @@ def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentenc
     np.save(folder / "tokens.npy", np.concatenate(pieces))
     np.save(folder / "sentences.npy", np.concatenate([[0], np.cumsum(lengths[spoken])]))
     np.save(folder / "documents.npy", np.concatenate([[0], np.cumsum(counts)]))
+    np.save(folder / "corpora.npy", np.asarray(corpora, np.int64)[heard])
 
 
-def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str], list[int]]:
-    """All sentences, those of one document together and in order, each with the number of its document."""
-    if "sentences" in corpus.column_names:
-        groups = read_column(corpus, "sentences")
-    elif "text" in corpus.column_names:
-        groups = _group_rows(corpus)
+def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str], list[int], list[int]]:
+    """All sentences, those of one document together and in order; the number of each one's document; the corpus of
+    each document."""
+    names = corpus.column_names
+    if "sentences" in names:
+        rows, texts = [[row] for row in range(len(corpus))], read_column(corpus, "sentences")
+    elif "text" in names:
+        rows, texts = _rows_by_document(corpus), [[text] for text in read_column(corpus, "text")]
     else:
-        raise ValueError(f"pairs are built from 'text' or 'sentences'; the corpus has {', '.join(corpus.column_names)}")
+        raise ValueError(f"pairs are built from 'text' or 'sentences'; the corpus has {', '.join(names)}")
     sentences, documents = [], []
-    for number, group in enumerate(groups):
-        cut = [part for text in group for part in cut_sentences(text)] if split_sentences else group
+    for number, group in enumerate(rows):
+        found = [text for row in group for text in texts[row]]
+        cut = [part for text in found for part in cut_sentences(text)] if split_sentences else found
         cut = [text for text in cut if text and not text.isspace()]
         sentences += cut
         documents += [number] * len(cut)
-    return sentences, documents
+    corpora = read_column(corpus, "corpus") if "corpus" in names else [0] * len(corpus)
+    return sentences, documents, [corpora[group[0]] for group in rows]
 
 
 def cut_sentences(text: str) -> list[str]:
@@ -229,21 +248,21 @@ def cut_sentences(text: str) -> list[str]:
     return SENTENCE.findall(text.rstrip())
 
 
-def _group_rows(corpus: Any) -> list[list[str]]:
-    texts = read_column(corpus, "text")
-    groups: dict[Any, list[str]] = {}
+def _rows_by_document(corpus: Any) -> list[list[int]]:
+    groups: dict[Any, list[int]] = {}
     if "document" in corpus.column_names:
-        for document, text in zip(read_column(corpus, "document"), texts, strict=True):
-            groups.setdefault(document, []).append(text)
+        for row, document in enumerate(read_column(corpus, "document")):
+            groups.setdefault(document, []).append(row)
         return list(groups.values())
-    if all(text and not text.isspace() for text in texts):
+    has_text = [bool(text) and not text.isspace() for text in read_column(corpus, "text")]
+    if all(has_text):
         raise ValueError(
             "pairs need to know where documents end: give a column 'document', or an empty row between documents"
         )
     number = 0
-    for text in texts:
-        if text and not text.isspace():
-            groups.setdefault(number, []).append(text)
+    for row, is_spoken in enumerate(has_text):
+        if is_spoken:
+            groups.setdefault(number, []).append(row)
         else:
             number += 1
     return list(groups.values())

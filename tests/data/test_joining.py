@@ -22,6 +22,7 @@ def test_rows_of_all_parts_in_order_and_documents_apart(folders):
     assert corpus["train"]["text"] == ["a b", "c d", "e f", "g h", "i j"]
     documents = list(corpus["train"]["document"])
     assert documents[0] == documents[1] and len(set(documents)) == 4
+    assert corpus["train"]["corpus"] == [0, 0, 0, 1, 1]
     assert len(corpus["test"]) == 3 and len(corpus["validation"]) == 2
 
 

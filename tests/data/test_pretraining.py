@@ -72,6 +72,20 @@ def test_the_next_is_next_and_the_random_is_from_another_document(pairs, tokeniz
             assert first[0][0] != second[0][0]
 
 
+def test_of_several_corpora_the_random_is_from_the_same(documents, tokenizer, tmp_path):
+    """Else most pairs are told by style, and no word of them is compared."""
+    corpus_of = {f"doc{number}": number % 2 for number in range(60)} | {"doc7": 2}
+    corpora = [corpus_of[name] for name in documents["document"]]
+    joined = documents.add_column("corpus", corpora)
+    built = build_nsp_pairs(joined, tokenizer, max_length=64, repeats=10, cache_dir=tmp_path)
+    drawn = set()
+    for row in built.filter(lambda row: row["next_sentence_label"] == 1):
+        first, second = (f"doc{segment[0][0]}" for segment in read(row, tokenizer))
+        drawn.add((corpus_of[first], corpus_of[second]))
+        assert first != second
+    assert drawn == {(0, 0), (1, 1), (2, 0), (2, 1)}  # the only document of its corpus has to look further
+
+
 def test_form_is_bert_s(pairs, tokenizer):
     for row in pairs.select(range(500)):
         ids, types = row["input_ids"], row["token_type_ids"]
