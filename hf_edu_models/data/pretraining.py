@@ -44,7 +44,7 @@ def build_nsp_pairs(
 
     Args:
         corpus: Rows of `text` with their `document`, in order; rows of `sentences`; or lines with an empty line between
-            documents. A DatasetDict is built split by split. With a column `corpus`, a random segment is of the same one.
+            documents. With a column `corpus`, random segments are of the same one. A DatasetDict is built by split.
         short_probability: How many sequences aim at a random shorter length, so that the model sees short ones too.
         repeats: How many times each document is cut into pairs, each time elsewhere.
         split_sentences: Whether rows are paragraphs, to be cut at sentence ends first.
