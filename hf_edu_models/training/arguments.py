@@ -47,6 +47,7 @@ class RecipeArguments:
     max_length: int = option(128, "Longest sequence in tokens; for language models the size of a block.")
     model: list[str] | None = option(None, "Settings of the model's configuration, as name=value.")
     init_from: str | None = option(None, "A run, checkpoint or Hub id whose weights and tokenizer to start from.")
+    new_weights: bool = option(False, "With --init-from: its tokenizer and sizes, but none of its weights.")
     resume: bool = option(False, "Go on from the last checkpoint in the output folder.")
     overwrite: bool = option(False, "Throw away the run that is in the output folder.")
     num_proc: int | None = option(None, "Processes that prepare the data.")
@@ -64,6 +65,8 @@ class RecipeArguments:
         for name in self.model:
             if name == "vocab_size" or name.endswith("_token_id"):
                 raise ValueError(f"--model {name} is the tokenizer's to say; --tokenizer and --vocab_size choose it")
+        if self.new_weights and self.init_from is None:
+            raise ValueError("--new_weights takes tokenizer and sizes from another run; say which with --init-from")
         if self.resume and self.overwrite:
             raise ValueError("--resume goes on with a run and --overwrite throws it away; give one of them")
 

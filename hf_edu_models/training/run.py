@@ -209,7 +209,7 @@ def describe(
         "task": task,
         "data": {name: value for name, value in data.items() if value is not None}
         | {"sizes": {split: len(rows) for split, rows in corpus.items()}},
-        "init_from": args.init_from and public_name(args.init_from),
+        "init_from": public_name(args.init_from) if args.init_from and not args.new_weights else None,
         "parameters": model.num_parameters(),
         "seconds": round(seconds, 1),
         "steps": steps,

@@ -86,6 +86,8 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
             f"--model {' '.join(f'{name}={value}' for name, value in args.model.items())} does not fit the weights of "
             f"{args.init_from}; leave out what changes their sizes, their layers or their direction"
         )
+    if args.new_weights:
+        return auto_class.from_config(own)
     return auto_class.from_pretrained(args.init_from, config=own)
 
 

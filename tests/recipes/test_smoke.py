@@ -132,6 +132,24 @@ def test_pre_trained_bodies_become_classifiers(start, smoke, moods, tmp_path):
     assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(body).get_vocab()
 
 
+def test_new_weights_are_new_in_a_body_of_the_same_form(smoke, moods, tmp_path):
+    """What reading before was worth: the same tokenizer, the same sizes, and nothing learnt."""
+    body, folder = smoke("bert-pretrain"), tmp_path / "run"
+    options = ("--preset", "smoke", "--dataset", moods, "--init-from", body, "--new_weights")
+    # By another seed than the body's: by its own, it would begin as the body has begun.
+    run_here("bert-finetune", *options, "--seed", "7", "--max_steps", "1", "--output_dir", folder)
+    assert read_results(folder)["init_from"] is None, "nothing of its weights is left"
+    learnt = transformers.AutoModelForPreTraining.from_pretrained(body).model.state_dict()
+    after = transformers.AutoModelForSequenceClassification.from_pretrained(folder).model.state_dict()
+    assert {name: weight.shape for name, weight in after.items()} == {name: w.shape for name, w in learnt.items()}
+    words = "embeddings.word_embeddings.weight"
+    closeness = torch.cosine_similarity(after[words].flatten(), learnt[words].flatten(), dim=0)
+    assert abs(closeness) < 0.1
+    with pytest.raises(ValueError, match="say which with --init-from"):
+        RecipeArguments(new_weights=True)
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(body).get_vocab()
+
+
 LABELLED = {
     "regression": ({"text": "a cat", "text_pair": "a dog", "label": 2.5}, {"label": 1.0}),
     "several": ({"text": "a cat", "label": ["x", "y"]}, {"label": ["y"]}),
