@@ -3,7 +3,7 @@
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_heads, strict
+from .configuration_base import POSITION_INITS, EduConfig, check_choice, check_heads, strict
 
 
 @strict
@@ -12,6 +12,8 @@ class EduBertConfig(EduConfig):
 
     Args:
         norm_first: normalise before each sublayer; the paper, like the Transformer's, normalises after.
+        position_init: the first vectors of positions, which then learn: `normal` like all others, as in the paper, or
+            `sinusoidal`, the Transformer's, in which neighbours are found sooner.
         classifier_dropout: dropout before a classification layer; `dropout` unless it is given.
     """
 
@@ -39,6 +41,7 @@ class EduBertConfig(EduConfig):
     max_position_embeddings: int = 512
     type_vocab_size: int = 2
     initializer_range: float = 0.02
+    position_init: str = "normal"
     layer_norm_eps: float = 1e-12
     norm_first: bool = False
     tie_word_embeddings: bool = True
@@ -48,3 +51,4 @@ class EduBertConfig(EduConfig):
     def validate_architecture(self):
         super().validate_architecture()
         check_heads(self)
+        check_choice("position_init", self.position_init, POSITION_INITS)

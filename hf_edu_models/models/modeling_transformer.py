@@ -22,6 +22,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 
 from .blocks_checks import check_length, check_one_of, check_tokens
 from .blocks_dropout import Dropout
+from .blocks_positions import LearnedPositions, SinusoidalPositions
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, decoder_words
 from .blocks_transformer import (
     CrossAttentionLayer,
@@ -53,21 +54,6 @@ class EduTransformerEncoderOutput(ModelOutput):
     memory: tuple[tuple[Tensor, Tensor], ...] | None = None
 
 
-class SinusoidalPositions(nn.Module):
-    """Section 3.5: sines and cosines of wavelengths from 2 pi to 10000 x 2 pi; any position has a vector."""
-
-    def __init__(self, size: int, layout: str):
-        super().__init__()
-        self.size, self.layout = size, layout
-
-    def forward(self, positions: Tensor) -> Tensor:
-        # Computed each time: a table would be one more thing to lose between saving and loading.
-        exponents = torch.arange(0, self.size, 2, device=positions.device, dtype=torch.float64) / self.size
-        angles = positions[..., None] * 10_000.0**-exponents
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-2 if self.layout == "halves" else -1)
-        return waves.flatten(-2).to(torch.get_default_dtype())
-
-
 class WordsAndPositions(nn.Module):
     """A word's vector, scaled up, plus its position's (Sections 3.4 and 3.5)."""
 
@@ -77,7 +63,7 @@ class WordsAndPositions(nn.Module):
         self.limit = None
         if config.position_embedding_type == "learned":
             self.limit = config.max_position_embeddings
-            self.positions = nn.Embedding(self.limit, config.hidden_size)
+            self.positions = LearnedPositions(self.limit, config.hidden_size)
         else:
             self.positions = SinusoidalPositions(config.hidden_size, config.sinusoid_layout)
         self.dropout = Dropout(config.dropout)

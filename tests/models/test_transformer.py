@@ -11,8 +11,8 @@ from torch import nn
 from torch.testing import assert_close
 
 from hf_edu_models import EduTransformerConfig, EduTransformerForConditionalGeneration
+from hf_edu_models.models.blocks_positions import SinusoidalPositions
 from hf_edu_models.models.blocks_transformer import MultiHeadAttention, Packing, eager_attention, head_diversity
-from hf_edu_models.models.modeling_transformer import SinusoidalPositions
 
 CASES = {case.name.removeprefix("transformer-"): case for case in TRANSLATORS if "transformer" in case.name}
 PAPER = CASES["paper"]
