@@ -1,11 +1,7 @@
-"""Where a word stands: vectors that are computed, and vectors that are learnt.
-
-Shapes: B batch, T length, D hidden size.
-"""
+"""Where a word stands, as vectors that are computed: the Transformer's positions, and a start for BERT's."""
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 
 
 class SinusoidalPositions(nn.Module):
@@ -24,14 +20,3 @@ class SinusoidalPositions(nn.Module):
         angles = positions[..., None] * 10_000.0**-exponents
         waves = torch.stack([angles.sin(), angles.cos()], dim=-2 if self.layout == "halves" else -1)
         return waves.flatten(-2).to(torch.get_default_dtype())
-
-
-class LearnedPositions(nn.Embedding):
-    """A vector for each position, learnt like a word's."""
-
-    def start_as_waves(self, amplitude: float) -> None:
-        """Random vectors do not say who is whose neighbour, and each place has to find that out for itself; in
-        sinusoids one rotation says it for all places, and learning goes on from there."""
-        places = torch.arange(self.num_embeddings, device=self.weight.device)
-        waves = SinusoidalPositions(self.embedding_dim)(places)
-        init.copy_(self.weight, amplitude * waves[:, : self.embedding_dim])

@@ -8,7 +8,6 @@ from transformers.configuration_utils import PreTrainedConfig, strict
 
 IMPLEMENTATIONS = ("eager", "fused")
 CELL_TYPES = ("rnn", "gru", "lstm")
-POSITION_INITS = ("normal", "sinusoidal")
 
 
 def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

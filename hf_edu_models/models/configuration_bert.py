@@ -3,7 +3,9 @@
 
 from typing import ClassVar
 
-from .configuration_base import POSITION_INITS, EduConfig, check_choice, check_heads, strict
+from .configuration_base import EduConfig, check_choice, check_heads, strict
+
+POSITION_INITS = ("normal", "sinusoidal")
 
 
 @strict

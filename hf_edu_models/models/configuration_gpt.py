@@ -3,16 +3,12 @@
 
 from typing import ClassVar
 
-from .configuration_base import POSITION_INITS, EduConfig, check_choice, check_heads, strict
+from .configuration_base import EduConfig, check_heads, strict
 
 
 @strict
 class EduGPTConfig(EduConfig):
-    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper.
-
-    Args:
-        position_init: the first vectors of positions, which then learn: `normal` as in the papers, or `sinusoidal`.
-    """
+    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper."""
 
     model_type = "edu_gpt"
     heads: ClassVar[dict[str, str]] = {
@@ -31,7 +27,6 @@ class EduGPTConfig(EduConfig):
     attention_dropout: float | int = 0.1
     max_position_embeddings: int = 1024
     initializer_range: float = 0.02
-    position_init: str = "normal"
     layer_norm_eps: float = 1e-5
     norm_first: bool = True
     tie_word_embeddings: bool = True
@@ -42,4 +37,3 @@ class EduGPTConfig(EduConfig):
     def validate_architecture(self):
         super().validate_architecture()
         check_heads(self)
-        check_choice("position_init", self.position_init, POSITION_INITS)

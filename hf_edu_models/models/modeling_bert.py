@@ -32,7 +32,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple
 from .blocks_checks import check_length, check_one_of, check_shape, check_token_types, check_tokens
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, logits_loss, predict_words
-from .blocks_positions import LearnedPositions
+from .blocks_positions import SinusoidalPositions
 from .blocks_transformer import (
     TransformerLayer,
     choose_attention,
@@ -45,13 +45,24 @@ from .blocks_transformer import (
 from .configuration_bert import EduBertConfig
 
 
+class Positions(nn.Embedding):
+    """A vector for each position, learnt like a word's."""
+
+    def start_as_sinusoids(self, amplitude: float) -> None:
+        """In random vectors each place has to find its neighbours for itself; in sinusoids one rotation leads to the
+        neighbour of any place."""
+        places = torch.arange(self.num_embeddings, device=self.weight.device)
+        waves = SinusoidalPositions(self.embedding_dim)(places)
+        init.copy_(self.weight, amplitude * waves[:, : self.embedding_dim])
+
+
 class Embeddings(nn.Module):
     """A word is the sum of three vectors: itself, where it stands, and which of two texts it is in (Section 3)."""
 
     def __init__(self, config: EduBertConfig):
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.position_embeddings = LearnedPositions(config.max_position_embeddings, config.hidden_size)
+        self.position_embeddings = Positions(config.max_position_embeddings, config.hidden_size)
         self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
         self.dropout = Dropout(config.dropout)
@@ -98,8 +109,8 @@ class EduBertPreTrainedModel(PreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """The authors' code: a normal distribution, cut off at two standard deviations."""
         spread = self.config.initializer_range
-        if isinstance(module, LearnedPositions) and self.config.position_init == "sinusoidal":
-            module.start_as_waves(2 * spread)
+        if isinstance(module, Positions) and self.config.position_init == "sinusoidal":
+            module.start_as_sinusoids(2 * spread)
         elif isinstance(module, nn.Linear | nn.Embedding):
             init.trunc_normal_(module.weight, std=spread, a=-2 * spread, b=2 * spread)
             if getattr(module, "bias", None) is not None:

@@ -26,7 +26,6 @@ from .blocks_checks import check_length, check_one_of, check_tokens
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, next_words, predict_words
 from .blocks_masks import last_real
-from .blocks_positions import LearnedPositions
 from .blocks_transformer import (
     OutputProjection,
     TransformerLayer,
@@ -57,9 +56,7 @@ class EduGPTPreTrainedModel(PreTrainedModel):
         if isinstance(module, OutputProjection) and self.config.norm_first:
             # Radford et al. 2019, Section 2.3: sums grow with depth, so what is added starts smaller.
             spread = spread * (2 * self.config.num_hidden_layers) ** -0.5
-        if isinstance(module, LearnedPositions) and self.config.position_init == "sinusoidal":
-            module.start_as_waves(2 * spread)
-        elif isinstance(module, nn.Linear | nn.Embedding):
+        if isinstance(module, nn.Linear | nn.Embedding):
             init.normal_(module.weight, std=spread)
             if getattr(module, "bias", None) is not None:
                 init.zeros_(module.bias)
@@ -74,7 +71,7 @@ class EduGPTModel(EduGPTPreTrainedModel):
     def __init__(self, config: EduGPTConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.embed_positions = LearnedPositions(config.max_position_embeddings, config.hidden_size)
+        self.embed_positions = nn.Embedding(config.max_position_embeddings, config.hidden_size)
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(
             TransformerLayer(config, number, is_causal=True) for number in range(config.num_hidden_layers)

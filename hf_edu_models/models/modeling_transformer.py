@@ -22,7 +22,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 
 from .blocks_checks import check_length, check_one_of, check_tokens
 from .blocks_dropout import Dropout
-from .blocks_positions import LearnedPositions, SinusoidalPositions
+from .blocks_positions import SinusoidalPositions
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, decoder_words
 from .blocks_transformer import (
     CrossAttentionLayer,
@@ -63,7 +63,7 @@ class WordsAndPositions(nn.Module):
         self.limit = None
         if config.position_embedding_type == "learned":
             self.limit = config.max_position_embeddings
-            self.positions = LearnedPositions(self.limit, config.hidden_size)
+            self.positions = nn.Embedding(self.limit, config.hidden_size)
         else:
             self.positions = SinusoidalPositions(config.hidden_size, config.sinusoid_layout)
         self.dropout = Dropout(config.dropout)

@@ -170,7 +170,6 @@ SENTENCES = (
             "position_embedding_type 'rotary' is not known; choose one of sinusoidal, learned",
         ),
         ("EduBertConfig", {"position_init": "x"}, "position_init 'x' is not known; choose one of normal, sinusoidal"),
-        ("EduGPTConfig", {"position_init": "x"}, "position_init 'x' is not known; choose one of normal, sinusoidal"),
         ("EduTransformerConfig", {"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1, got 1.0"),
         (
             "EduTransformerConfig",

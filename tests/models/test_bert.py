@@ -10,7 +10,9 @@ from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, pipeline
 
 import hf_edu_models
-from hf_edu_models import EduBertConfig, EduBertForPreTraining, EduBertModel
+from hf_edu_models import EduBertConfig, EduBertForMaskedLM, EduBertForPreTraining, EduBertModel
+from hf_edu_models.hub import to_transformers
+from hf_edu_models.models.blocks_positions import SinusoidalPositions
 
 CASES = {case.name: case for case in ALL}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
@@ -212,3 +214,34 @@ def test_starting_weights_are_cut_off():
     weight = model.model.layers[0].feed_forward.inner_proj.weight
     assert 0.035 < weight.abs().max() <= 0.04
     assert_close(weight.std().item(), 0.88 * 0.02, rtol=0.1, atol=0)
+
+
+def positions_of(model):
+    return model.embeddings.position_embeddings.weight
+
+
+def test_positions_may_start_as_sinusoids_no_wider_than_a_word():
+    table = positions_of(EduBertModel(EduBertConfig(**BERT, position_init="sinusoidal")))
+    assert table.requires_grad
+    assert_close(table, 2 * 0.3 * SinusoidalPositions(12)(torch.arange(40)))
+    odd = positions_of(EduBertModel(EduBertConfig(**BERT | {"hidden_size": 15}, position_init="sinusoidal")))
+    assert_close(odd[:, -1], 2 * 0.3 * torch.sin(torch.arange(40) / 10_000 ** (14 / 15)))
+
+
+def test_only_a_start_of_sinusoids_shows_who_is_whose_neighbour():
+    """The product of two sinusoids depends on their distance alone; that of two random vectors on the places."""
+
+    def spread(table):
+        products = table @ table.T
+        return max(products.diagonal(distance).std().item() for distance in range(20))
+
+    assert spread(positions_of(EduBertModel(EduBertConfig(**BERT, position_init="sinusoidal")))) < 1e-5
+    assert spread(positions_of(EduBertModel(EduBertConfig(**BERT)))) > 0.1
+
+
+def test_positions_that_began_as_sinusoids_keep_what_they_learnt(tmp_path):
+    model = EduBertForMaskedLM(EduBertConfig(**BERT, position_init="sinusoidal")).eval()
+    positions_of(model.model).data.normal_()
+    model.save_pretrained(tmp_path)
+    assert torch.equal(positions_of(EduBertModel.from_pretrained(tmp_path)), positions_of(model.model))
+    assert_close(to_transformers(model).eval()(words(2, LENGTH)).logits, model(words(2, LENGTH)).logits)
