@@ -212,7 +212,8 @@ def _changed(arguments: Any, skip: tuple[str, ...]) -> dict[str, Any]:
         value = getattr(arguments, each.name)
         default = each.default_factory() if callable(each.default_factory) else each.default
         is_plain = isinstance(value, str | int | float | bool | list | dict) and not isinstance(value, type)
-        if each.init and each.name not in skip and is_plain and value not in (default, {}, []):
+        is_off = value is False and default is None  # Trainer turns a switch off that nobody has touched
+        if each.init and each.name not in skip and is_plain and value not in (default, {}, []) and not is_off:
             changed[each.name] = str(value.value) if hasattr(value, "value") else value
     return changed
 
