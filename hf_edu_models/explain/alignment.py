@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from .cross_attention import WordAttention, read_cross_attention
-from .links import Links, choose_links, merge_links, to_pharaoh
+from .links import Links, choose_links, merge_links, to_pharaoh, turned
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ def symmetrize(forward: Sequence[Alignment], backward: Sequence[Alignment], how:
                 f"pair {number} differs: forward goes from {' '.join(there.source)[:40]!r}, backward goes to "
                 f"{' '.join(back.target)[:40]!r}; align the same pairs both ways"
             )
-        links = merge_links(there.links, [(i, j) for j, i in back.links], how)
+        links = merge_links(there.links, turned(back.links), how)
         joined.append(Alignment(there.source, there.target, (there.weights + back.weights.T) / 2, links))
     return joined
 

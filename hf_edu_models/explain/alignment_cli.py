@@ -11,7 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from .links import JOINS, diagonal_links, turned
+
 ENDINGS = (".txt", ".json", ".png", ".svg")
+USUAL = "grow-diag"
 
 
 def align(
@@ -33,27 +36,63 @@ def align(
     ] = None,
     threshold: Annotated[float | None, typer.Option(help="No link below this weight.")] = None,
     choose_on: Annotated[str, typer.Option(help="The split with gold links to choose a layer on.")] = "validation",
+    backward: Annotated[
+        str | None, typer.Option(help="A model that translates back: links are those of both, joined.")
+    ] = None,
+    join: Annotated[str | None, typer.Option(help=f"With --backward: {', '.join(JOINS)} (default {USUAL}).")] = None,
     batch_size: Annotated[int, typer.Option(help="Sentence pairs at once.")] = 32,
     out: Annotated[Path | None, typer.Option(help=".txt (0-0 1-2), .json (with weights), .png or .svg.")] = None,
     trust_remote_code: Annotated[bool, typer.Option("--trust-remote-code", help="Run the checkpoint's code.")] = False,
 ) -> None:
     """Link the words of translations by what the model looks at, and score the links where the data has gold ones."""
-    from .alignment import align as align_words
-    from .loading import load_model
+    from .alignment import symmetrize
 
     check_out(out)
+    check_join(join, backward)
     corpus = read_pairs(source, target, dataset, source_language, target_language, option)
     rows = take(corpus, split or default_split(corpus), limit)
     console = Console()
-    with console.status(f"loading {model}"):
-        loaded, tokenizer = load_model(model, trust_remote_code)
     how: dict[str, Any] = {"layer": number_or(layer, "layer", "mean", "best"), "head": number_or(head, "head", "mean")}
-    how |= {"shift": bool(shift), "threshold": threshold}
-    if layer == "best":
-        how |= choose_layer(console, loaded, tokenizer, take(corpus, choose_on, limit), how, shift, batch_size)
+    how |= {"shift": shift, "threshold": threshold, "batch_size": batch_size}
+    chosen_on = take(corpus, choose_on, limit) if layer == "best" else []
+    found = read_links(console, model, rows, chosen_on, how, trust_remote_code)
+    links = {"attention": [each.links for each in found]}
+    if backward is not None:
+        back = read_links(console, backward, turned_rows(rows), turned_rows(chosen_on), how, trust_remote_code)
+        found = symmetrize(found, back, join or USUAL)
+        links |= {"attention, back": [turned(each.links) for each in back]}
+        links |= {f"joined by {join or USUAL}": [each.links for each in found]}
+    report(console, found, links, rows, out)
+
+
+def read_links(
+    console: Console,
+    name: str,
+    rows: list[dict[str, Any]],
+    chosen_on: list[dict[str, Any]],
+    how: dict[str, Any],
+    trust_remote_code: bool,
+) -> list[Any]:
+    """Load a model and align the rows by it.
+
+    Args:
+        chosen_on: the rows on which to choose a layer, where that is asked for.
+    """
+    from .alignment import align as align_words
+    from .loading import load_model
+
+    with console.status(f"loading {name}"):
+        loaded, tokenizer = load_model(name, trust_remote_code)
+    if how["layer"] == "best":
+        how = how | choose_layer(console, loaded, tokenizer, chosen_on, how)
     pairs = [row["source"] for row in rows], [row["target"] for row in rows]
-    found = align_words(loaded, tokenizer, *pairs, **how, batch_size=batch_size, progress=True)
-    report(console, found, rows, out)
+    return align_words(loaded, tokenizer, *pairs, **how | {"shift": bool(how["shift"])}, progress=True)
+
+
+def turned_rows(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The same pairs for a model that translates back."""
+    gold = [{name: turned(row[name]) for name in ("sure", "possible") if name in row} for row in rows]
+    return [{"source": row["target"], "target": row["source"]} | links for row, links in zip(rows, gold, strict=True)]
 
 
 def read_pairs(
@@ -114,8 +153,6 @@ def choose_layer(
     tokenizer: Any,
     rows: list[dict[str, Any]],
     how: dict[str, Any],
-    shift: bool | None,
-    batch_size: int,
 ) -> dict[str, Any]:
     """The layer, and unless it is given the reading, with the lowest error on other rows than those to be scored."""
     from .alignment import best_layer
@@ -124,21 +161,23 @@ def choose_layer(
         raise ValueError(
             "--layer best needs a split with gold links (sure, possible) to choose on; name it --choose-on"
         )
-    options = {"head": how["head"], "threshold": how["threshold"], "batch_size": batch_size}
+    options = {name: how[name] for name in ("head", "threshold", "batch_size")}
     scores = best_layer(model, tokenizer, rows, **options, progress=True)
     table = Table("layer", "read where the word is", "aer", "precision", "recall", title="choosing a layer")
     for score in scores:
         reading = "input" if score.shift else "output"
         table.add_row(str(score.layer), reading, *percent(score.aer, score.precision, score.recall))
     console.print(table)
-    best = next(score for score in scores if shift in (None, score.shift))
+    best = next(score for score in scores if how["shift"] in (None, score.shift))
     return {"layer": best.layer, "shift": best.shift}
 
 
-def report(console: Console, found: list[Any], rows: list[dict[str, Any]], out: Path | None) -> None:
+def report(
+    console: Console, found: list[Any], links: dict[str, list[Any]], rows: list[dict[str, Any]], out: Path | None
+) -> None:
     """Scores where there are gold links; the links into a file, or on the screen where nothing else is said."""
     if has_gold(rows):
-        console.print(score_table(found, rows))
+        console.print(score_table(found, links, rows))
     if out is not None:
         write(found, rows, out)
         console.print(Text(f"saved in {out}"))
@@ -148,25 +187,23 @@ def report(console: Console, found: list[Any], rows: list[dict[str, Any]], out: 
         print("\n".join(alignment.pharaoh() for alignment in found))
 
 
-def score_table(found: list[Any], rows: list[dict[str, Any]]) -> Table:
+def score_table(found: list[Any], links: dict[str, list[Any]], rows: list[dict[str, Any]]) -> Table:
     from .alignment import score_links
-    from .links import diagonal_links
 
     diagonals = [diagonal_links(len(each.source), len(each.target)) for each in found]
     table = Table("links", "aer", "precision", "recall", title=f"{len(rows):,} sentence pairs")
-    for name, links in (("attention", [each.links for each in found]), ("the diagonal", diagonals)):
-        scores = score_links(links, rows)
+    for name, chosen in (links | {"the diagonal": diagonals}).items():
+        scores = score_links(chosen, rows)
         table.add_row(name, *percent(scores["aer"], scores["precision"], scores["recall"]))
     return table
 
 
 def link_table(alignment: Any) -> Table:
     table = Table("target", "source", "attention", title=Text(alignment.pharaoh()))
-    source_of = {j: i for i, j in alignment.links}
     for j, word in enumerate(alignment.target):
-        i = source_of.get(j)
-        seen = ("", "") if i is None else (alignment.source[i], f"{alignment.weights[j, i]:.2f}")
-        table.add_row(Text(word), Text(seen[0]), seen[1])
+        linked = [i for i, target in alignment.links if target == j]  # joined links may be several
+        weights = ", ".join(f"{alignment.weights[j, i]:.2f}" for i in linked)
+        table.add_row(Text(word), Text(", ".join(alignment.source[i] for i in linked)), weights)
     return table
 
 
@@ -190,6 +227,13 @@ def check_out(out: Path | None) -> None:
     """Before the work, not after it."""
     if out is not None and out.suffix.lower() not in ENDINGS:
         raise ValueError(f"{out} must end in one of {', '.join(ENDINGS)}")
+
+
+def check_join(join: str | None, backward: str | None) -> None:
+    if join is not None and backward is None:
+        raise ValueError("--join is for two directions; give the model that translates back with --backward")
+    if join is not None and join not in JOINS:
+        raise ValueError(f"--join must be one of {', '.join(JOINS)}; got {join!r}")
 
 
 def number_or(text: str, name: str, *words: str) -> int | str:

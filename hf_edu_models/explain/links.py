@@ -35,6 +35,11 @@ def diagonal_links(source_words: int, target_words: int) -> Links:
     return sorted((int((j + 0.5) * source_words / target_words), j) for j in range(target_words))
 
 
+def turned(links: Iterable[tuple[int, int]]) -> Links:
+    """The same links with the target as the source."""
+    return sorted((j, i) for i, j in links)
+
+
 def merge_links(forward: Iterable[tuple[int, int]], backward: Iterable[tuple[int, int]], how: str) -> Links:
     """Join two directions (Koehn, Och & Marcu 2003, "Statistical Phrase-Based Translation", Section on word alignment).
 

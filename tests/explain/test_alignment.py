@@ -250,8 +250,16 @@ def test_long_sentences_share_a_picture_with_fewer():
 
 @pytest.fixture(scope="module")
 def folder(built, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("model")
-    for part in built(TRANSLATORS[1]):
+    return saved(built(TRANSLATORS[1]), tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def other_folder(built, tmp_path_factory):
+    return saved(built(TRANSLATORS[0]), tmp_path_factory.mktemp("other"))
+
+
+def saved(parts, folder):
+    for part in parts:
         part.save_pretrained(folder)
     return str(folder)
 
@@ -292,6 +300,43 @@ def test_the_command_writes_weights_and_pictures(built, folder, tmp_path):
     assert expected.pharaoh() in run("align", folder, *pair).output
 
 
+@pytest.mark.parametrize("join", [None, "union"])
+def test_the_command_joins_two_directions(built, folder, other_folder, gold_file, tmp_path, join):
+    out = tmp_path / "links.txt"
+    asked = () if join is None else ("--join", join)
+    done = run("align", folder, "--dataset", gold_file, "--backward", other_folder, *asked, "--out", str(out))
+    assert done.exit_code == 0, done.output
+    sources, targets = [row["source"] for row in ROWS], [row["target"] for row in ROWS]
+    back = align(*built(TRANSLATORS[0]), targets, sources)
+    joined = symmetrize(align(*built(TRANSLATORS[1]), sources, targets), back, join or "grow-diag")
+    assert out.read_text().splitlines() == [each.pharaoh() for each in joined]
+    for links in ([each.links for each in joined], [[(i, j) for j, i in each.links] for each in back]):
+        assert f"{100 * score_links(links, ROWS)['aer']:.1f}" in done.output
+    assert f"joined by {join or 'grow-diag'}" in done.output and "the diagonal" in done.output
+
+
+def test_a_pair_of_words_may_have_several_links(folder, other_folder):
+    """Joined, a target word can have more than one source word: the table on the screen leaves none out."""
+    pair = ("--source", SOURCES[0], "--target", TARGETS[1])
+    done = run("align", folder, *pair, "--backward", other_folder, "--join", "union")
+    assert done.exit_code == 0, done.output
+    (row,) = [line for line in done.output.splitlines() if "chat" in line]
+    assert row.count("0.") == 6  # each of the six words looks back at the only one
+
+
+def test_the_command_chooses_a_layer_for_each_direction(built, folder, other_folder, gold_file):
+    options = ("--dataset", gold_file, "--layer", "best", "--choose-on", "train")
+    done = run("align", folder, *options, "--backward", other_folder)
+    assert done.exit_code == 0 and done.output.count("choosing a layer") == 2, done.output
+    back = [
+        {"source": row["target"], "target": row["source"]}
+        | {name: [[j, i] for i, j in row[name]] for name in ("sure", "possible")}
+        for row in ROWS
+    ]
+    best = best_layer(*built(TRANSLATORS[0]), back)[0]
+    assert f"{100 * best.aer:.1f}" in done.output.split("choosing a layer")[2]
+
+
 def test_the_command_chooses_a_layer(folder, gold_file):
     done = run("align", folder, "--dataset", gold_file, "--layer", "best", "--choose-on", "train")
     assert done.exit_code == 0 and "choosing a layer" in done.output, done.output
@@ -311,6 +356,8 @@ def test_the_command_chooses_a_layer(folder, gold_file):
         (("--source", "a", "--target", "b", "--limit", "0"), "at least 1"),
         (("--dataset", "numbers", "--source-language", "en", "--target-language", "fr"), "is built in and has no"),
         (("--dataset", "numbers", "--option", "size"), "name=value"),
+        (("--source", "a", "--target", "b", "--join", "union"), "give the model that translates back"),
+        (("--source", "a", "--target", "b", "--backward", "x", "--join", "sum"), "--join must be one of intersect"),
     ],
 )
 def test_the_command_says_what_is_wrong(folder, arguments, message):
