@@ -84,21 +84,17 @@ def _check_unit(unit: str, allowed: str, path: Path) -> None:
 
 
 def _load_folder(folder: Path, config: str | None, unit: str, options: dict[str, Any]):
-    import datasets
-
     kinds = {file.suffix for file in folder.rglob("*") if file.is_file()} & BUILDERS.keys()
     if not kinds:
         names = ", ".join(sorted(file.name for file in folder.iterdir())[:20]) or "nothing"
         raise FileNotFoundError(f"{folder} has no {', '.join(BUILDERS)} file and no .src/.tgt pair; it has {names}")
     if kinds <= {".txt", ".text"}:
-        return datasets.load_dataset(str(folder), name=config, sample_by=unit, **options)
+        return _read(folder, str(folder), name=config, sample_by=unit, **options)
     _check_unit(unit, "line", folder)
-    return datasets.load_dataset(str(folder), name=config, **options)
+    return _read(folder, str(folder), name=config, **options)
 
 
 def _load_file(file: Path, unit: str, options: dict[str, Any]):
-    import datasets
-
     if file.suffix not in BUILDERS:
         raise ValueError(
             f"{file.name} has the ending {file.suffix!r}; allowed are {', '.join(BUILDERS)}, or a .src/.tgt pair"
@@ -108,7 +104,24 @@ def _load_file(file: Path, unit: str, options: dict[str, Any]):
         settings = {"sample_by": unit}
     else:
         _check_unit(unit, "line", file)
-    return datasets.load_dataset(builder, data_files={"train": str(file)}, **settings, **options)
+    return _read(file, builder, data_files={"train": str(file)}, **settings, **options)
+
+
+def _read(path: Path, builder: str, **options: Any):
+    """`datasets.load_dataset`, with one sentence where it has a page about files that it cannot read."""
+    import datasets
+    from pyarrow import ArrowInvalid
+
+    try:
+        return datasets.load_dataset(builder, **options)
+    except (datasets.exceptions.DatasetGenerationError, ArrowInvalid) as problem:
+        cause = problem.__cause__ or problem
+        if isinstance(cause, datasets.table.CastError):
+            found, first = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
+            sentence = f"has files with the columns {found} and with {first}; give all of them the same"
+        else:
+            sentence = f"cannot be read: {str(cause).strip().splitlines()[0]}; is a file of it cut off?"
+        raise ValueError(f"{path} {sentence}") from problem
 
 
 def _load_pair(source: Path, target: Path, options: dict[str, Any]):

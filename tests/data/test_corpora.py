@@ -285,6 +285,19 @@ def test_a_folder_and_a_file_of_something_else_are_named(tmp_path):
         load_corpus(tmp_path / "notes.pdf")
 
 
+@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
+def test_splits_with_other_columns_and_broken_files_are_named(ending, tmp_path):
+    write(tmp_path / f"train{ending}", PAIRS)
+    write(tmp_path / f"test{ending}", PAIRS | {"number": [1, 2, 3]})
+    options = {"cache_dir": tmp_path / "cache"}
+    with pytest.raises(ValueError, match="columns de, en, number and with de, en; give all of them the same"):
+        load_corpus(tmp_path, **options)
+    file = tmp_path / f"test{ending}"
+    file.write_bytes(file.read_bytes()[:-10])
+    with pytest.raises(ValueError, match=r"cannot be read: .*cut off\?"):
+        load_corpus(file, **options)
+
+
 def test_builtin_tasks_stream_too(tmp_path):
     stream = load_corpus("copy", train_size=20, validation_size=2, test_size=2, streaming=True, cache_dir=tmp_path)
     assert isinstance(stream, datasets.IterableDatasetDict)
