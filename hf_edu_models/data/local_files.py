@@ -120,7 +120,8 @@ def _read(path: Path, builder: str, **options: Any):
             found, first = (", ".join(names) for names in (cause.table_column_names, cause.requested_column_names))
             sentence = f"has files with the columns {found} and with {first}; give all of them the same"
         else:
-            sentence = f"cannot be read: {str(cause).strip().splitlines()[0]}; is a file of it cut off?"
+            first_line = str(cause).strip().partition("\n")[0]
+            sentence = f"cannot be read: {first_line}; is a file of it cut off?"
         raise ValueError(f"{path} {sentence}") from problem
 
 
