@@ -1,12 +1,19 @@
 """The history of sequence modelling as first-class Hugging Face models; importing it registers every rung."""
 
-from . import pipelines  # noqa: F401  registers edu-translation and edu-question-answering
-from .auto import LADDER, Rung, register
+from typing import Any
 
-register()
+from .auto import LADDER as LADDER
+from .auto import Rung as Rung
+from .auto import find_class, public_classes, register
+
 __version__ = "0.1.0"
-# Every configuration and model class of the ladder is a name of the package: `hf_edu_models.EduRecurrentForCausalLM`.
-_classes = {rung.config.__name__: rung.config for rung in LADDER}
-_classes |= {head.__name__: head for rung in LADDER for head in rung.heads.values()}
-globals().update(_classes)
-__all__ = ["LADDER", "Rung", "register", *sorted(_classes)]
+register()
+
+
+def __getattr__(name: str) -> Any:
+    """Every configuration and model class of the ladder is a name of the package: `hf_edu_models.EduGPTForCausalLM`."""
+    return __dir__() if name == "__all__" else find_class(name)
+
+
+def __dir__() -> list[str]:
+    return ["LADDER", "Rung", "register", *public_classes()]

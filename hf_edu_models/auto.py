@@ -1,35 +1,72 @@
-"""The ladder: every rung in teaching order. All registration, every table and `hf-edu ladder` are made from it."""
+"""The ladder: every rung (model family) in teaching order, and all registration with transformers.
 
-from dataclasses import dataclass
+Tables, `hf-edu ladder`, tokenizers, cards and tests are made from the rows of `LADDER`. Registration costs no import of
+torch or transformers: it happens when transformers' own Auto classes are imported, and a modeling file is imported when
+one of its classes is first used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import transformers
-from transformers import AutoConfig, PreTrainedModel
+from .lazy import when_imported
 
-from .models.configuration_bahdanau import EduBahdanauConfig
-from .models.configuration_base import EduConfig
-from .models.configuration_bert import EduBertConfig
-from .models.configuration_feedforward import EduFeedForwardConfig
-from .models.configuration_gpt import EduGPTConfig
-from .models.configuration_recurrent import EduRecurrentConfig
-from .models.configuration_seq2seq import EduSeq2SeqConfig
-from .models.configuration_transformer import EduTransformerConfig
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+    from .models.configuration_base import EduConfig
+
+# Sizes of the axes of example inputs; all differ, so that a swapped axis shows.
+AXES = {"batch": 2, "sentences": 3, "choices": 4, "source": 5, "target": 7, "tokens": 7}
+TOKENS = {"input_ids": ("batch", "tokens")}
+SOURCE_AND_TARGET = {"input_ids": ("batch", "source"), "decoder_input_ids": ("batch", "target")}
+
+
+@dataclass(frozen=True)
+class TinyVariant:
+    """A configuration worth testing beside a rung's default one.
+
+    Args:
+        settings: fields of the configuration that differ from the rung's `tiny`.
+        heads: suffixes of the heads to test it with; default the rung's first head after `Model`.
+    """
+
+    settings: Mapping[str, Any]
+    heads: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Rung:
-    """One step of the ladder.
+    """One model family.
 
     Args:
-        config: the rung's configuration; its `heads` say which class answers to which Auto class.
-        paper: who and when.
+        name: the stem of its files; `model_type` is `edu_` + name.
+        prefix: of its class names: `EduGPT` + `Config`, `Model`, `ForCausalLM`.
+        year: of the paper; the recipe is `recipes/YEAR_name.py`, the card `hub_cards/YEAR_name.md`.
+        paper: authors and years.
         idea: what is new, in a few words.
+        tokenizer: special tokens and template of its tokenizer, a key of `data.tokenization.TEMPLATES`.
+        tiny: configuration of a model that is small enough for tests.
+        inputs: each input of `forward` and its axes, keys of `AXES`.
+        lora_targets: names of the modules that PEFT's LoRA adapts unless it is told others.
+        variants: more configurations for tests, by name.
     """
 
-    config: type[EduConfig]
+    name: str
+    prefix: str
+    year: int
     paper: str
     idea: str
+    tokenizer: str
+    tiny: Mapping[str, Any]
+    inputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKENS)
+    lora_targets: tuple[str, ...] = ()
+    variants: Mapping[str, TinyVariant] = field(default_factory=dict)
 
     @property
     def number(self) -> int:
@@ -37,64 +74,270 @@ class Rung:
 
     @property
     def model_type(self) -> str:
-        return self.config.model_type
+        return f"edu_{self.name}"
 
     @property
-    def stem(self) -> str:
-        return self.model_type.removeprefix("edu_")
+    def config(self) -> type[EduConfig]:
+        """Its configuration class, whose `heads` map Auto classes to the names of our classes."""
+        return getattr(import_module(f".models.configuration_{self.name}", __package__), f"{self.prefix}Config")
+
+    def head(self, auto_name: str) -> type[PreTrainedModel]:
+        """The class that answers to an Auto class."""
+        module = import_module(f".models.modeling_{self.name}", __package__)
+        return getattr(module, self.config.heads[auto_name])
 
     @property
     def heads(self) -> dict[str, type[PreTrainedModel]]:
         """Auto class name to our class."""
-        module = import_module(f".models.modeling_{self.stem}", __package__)
-        return {auto_name: getattr(module, name) for auto_name, name in self.config.heads.items()}
+        return {auto_name: self.head(auto_name) for auto_name in self.config.heads}
 
 
-LADDER = (
-    Rung(EduFeedForwardConfig, "Bengio 2003", "words are vectors; fixed window"),
+_SMALL = {"vocab_size": 29, "dropout": 0.0}
+_RECURRENT = _SMALL | {"embedding_size": 10, "hidden_size": 12, "num_hidden_layers": 2, "initializer_range": 0.4}
+_ATTENTION = _SMALL | {
+    "hidden_size": 12,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 3,
+    "intermediate_size": 20,
+    "attention_dropout": 0.0,
+}
+_CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
+LADDER: tuple[Rung, ...] = (
     Rung(
-        EduRecurrentConfig,
-        "Elman 1990; Hochreiter & Schmidhuber 1997; Cho 2014",
-        "a state carries the past; gates keep it",
+        name="feedforward",
+        prefix="EduFeedForward",
+        year=2003,
+        paper="Bengio 2003",
+        idea="words are vectors; fixed window",
+        tokenizer="language_modeling",
+        tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "window_size": 3},
+        lora_targets=("hidden_proj", "lm_head"),
+        variants={"indirect": TinyVariant({"direct_connections": False})},
     ),
-    Rung(EduSeq2SeqConfig, "Sutskever 2014; Cho 2014", "encode, then decode; one context vector"),
-    Rung(EduBahdanauConfig, "Bahdanau 2015; Luong 2015", "look back at every source state"),
-    Rung(EduTransformerConfig, "Vaswani 2017", "attention alone; positions; heads"),
-    Rung(EduGPTConfig, "Radford 2018, 2019", "decoder only, pre-train on text"),
-    Rung(EduBertConfig, "Devlin 2019", "both directions; masked words; next sentence; fine-tune"),
+    Rung(
+        name="recurrent",
+        prefix="EduRecurrent",
+        year=2010,
+        paper="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov 2010; Cho 2014",
+        idea="a state carries the past; gates keep it",
+        tokenizer="language_modeling",
+        tiny=_RECURRENT,
+        lora_targets=("embed_tokens", "lm_head"),
+        variants={
+            "rnn": TinyVariant({"cell_type": "rnn"}),
+            "gru": TinyVariant({"cell_type": "gru"}),
+            "lstm-window": TinyVariant({"attention_window": 4}),
+            "gru-window": TinyVariant({"attention_window": 4, "cell_type": "gru"}),
+            "gru-bidirectional": TinyVariant({"cell_type": "gru", "bidirectional": True}, _CLASSIFIERS),
+            "lstm-bidirectional": TinyVariant({"bidirectional": True}, _CLASSIFIERS),
+        },
+    ),
+    Rung(
+        name="seq2seq",
+        prefix="EduSeq2Seq",
+        year=2014,
+        paper="Sutskever 2014; Cho 2014",
+        idea="encode, then decode; one context vector",
+        tokenizer="seq2seq",
+        tiny=_RECURRENT | {"maxout_size": 9},
+        lora_targets=("embed_tokens", "lm_head"),
+        inputs=SOURCE_AND_TARGET,
+        variants={
+            "gru": TinyVariant({"cell_type": "gru"}),
+            "cho": TinyVariant(
+                {"cell_type": "gru", "num_hidden_layers": 1, "context_every_step": True, "reverse_source": False}
+            ),
+            "cho-lstm": TinyVariant({"context_every_step": True}),
+        },
+    ),
+    Rung(
+        name="bahdanau",
+        prefix="EduBahdanau",
+        year=2015,
+        paper="Bahdanau 2015; Luong 2015",
+        idea="look back at every source state",
+        tokenizer="seq2seq",
+        tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "maxout_size": 9, "initializer_range": 0.4},
+        lora_targets=("state_proj", "word_proj", "context_proj", "lm_head"),
+        inputs=SOURCE_AND_TARGET,
+        variants={
+            f"{score}-{cell}": TinyVariant({"attention_score": score, "cell_type": cell, "readout": readout})
+            for score, cell, readout in (
+                ("additive", "lstm", "linear"),
+                ("additive", "rnn", "maxout"),
+                ("dot", "gru", "linear"),
+                ("scaled_dot", "lstm", "maxout"),
+                ("general", "gru", "maxout"),
+                ("cosine", "rnn", "maxout"),
+            )
+        },
+    ),
+    Rung(
+        name="transformer",
+        prefix="EduTransformer",
+        year=2017,
+        paper="Vaswani 2017",
+        idea="attention alone; positions; heads",
+        tokenizer="seq2seq",
+        tiny=_ATTENTION,
+        lora_targets=("qkv_proj", "q_proj", "kv_proj"),
+        inputs=SOURCE_AND_TARGET,
+        variants={
+            "marian": TinyVariant(
+                {"sinusoid_layout": "halves", "attention_bias": True, "logits_bias": True, "hidden_act": "silu"}
+            ),
+            "pre-norm": TinyVariant(
+                {
+                    "norm_first": True,
+                    "position_embedding_type": "learned",
+                    "max_position_embeddings": 40,
+                    "share_embeddings": False,
+                }
+            ),
+            "concat": TinyVariant({"head_aggregation": "concat", "tie_word_embeddings": False}),
+            "mean": TinyVariant({"head_aggregation": "mean", "decoder_layers": 1}),
+        },
+    ),
+    Rung(
+        name="gpt",
+        prefix="EduGPT",
+        year=2018,
+        paper="Radford 2018, 2019",
+        idea="decoder only, pre-train on text",
+        tokenizer="language_modeling",
+        tiny=_ATTENTION | {"max_position_embeddings": 40},
+        lora_targets=("qkv_proj",),
+        variants={"post-norm": TinyVariant({"norm_first": False})},
+    ),
+    Rung(
+        name="bert",
+        prefix="EduBert",
+        year=2019,
+        paper="Devlin 2019",
+        idea="both directions; masked tokens; next sentence; fine-tune",
+        tokenizer="bert",
+        tiny=_ATTENTION | {"max_position_embeddings": 40, "initializer_range": 0.3},
+        lora_targets=("qkv_proj",),
+        variants={"pre-norm": TinyVariant({"norm_first": True}, ("ForMaskedLM",))},
+    ),
 )
-
-
 TABLE_MARKS = ("<!-- ladder -->", "<!-- /ladder -->")
 
 
 def register() -> None:
     """Make every rung known to transformers' Auto classes; calling it again changes nothing."""
+    when_imported("transformers.models.auto.configuration_auto", _register_configs)
+    when_imported("transformers.models.auto.modeling_auto", _register_heads)
+    when_imported("transformers.pipelines", _register_pipelines)
+    when_imported("peft.utils.constants", _register_lora_targets)
+    for rung in LADDER:
+        # What is marked so is saved with its code.
+        when_imported(f"{__package__}.models.configuration_{rung.name}", partial(_mark_config, rung))
+        when_imported(f"{__package__}.models.modeling_{rung.name}", partial(_mark_heads, rung))
+
+
+def _register_configs() -> None:
+    from transformers import AutoConfig
+
     for rung in LADDER:
         AutoConfig.register(rung.model_type, rung.config, exist_ok=True)
-        rung.config.register_for_auto_class()
-        for auto_name, model_class in rung.heads.items():
-            getattr(transformers, auto_name).register(rung.config, model_class, exist_ok=True)
-            model_class.register_for_auto_class(auto_name)
+
+
+def _register_heads() -> None:
+    """Put our heads into the Auto mappings, to be imported when they are asked for.
+
+    A modeling file cannot be imported here: transformers itself may be in the middle of an import that leads here.
+    """
+    from transformers.models.auto import modeling_auto
+
+    from .models.configuration_base import add_class_names
+
+    for rung in LADDER:
+        for auto_name in rung.config.heads:
+            mapping = getattr(modeling_auto, auto_name)._model_mapping
+            if not isinstance(mapping._extra_content, _LazyHeads):
+                mapping._extra_content = _LazyHeads(mapping._extra_content)
+            mapping._extra_content[rung.config] = partial(rung.head, auto_name)
+        add_class_names(rung.config)
+
+
+def _register_pipelines() -> None:
+    import_module(".pipelines", __package__)
+
+
+def _register_lora_targets() -> None:
+    """What `LoraConfig()` without target modules adapts."""
+    from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as targets
+
+    targets.update({rung.model_type: list(rung.lora_targets) for rung in LADDER if rung.lora_targets})
+
+
+def _mark_config(rung: Rung) -> None:
+    rung.config.register_for_auto_class()
+
+
+def _mark_heads(rung: Rung) -> None:
+    for auto_name, head in rung.heads.items():
+        head.register_for_auto_class(auto_name)
+
+
+class _LazyHeads(dict):
+    """Configuration class to model class, or to a function that imports it; readers always get the class."""
+
+    def __getitem__(self, config: type) -> Any:
+        value = super().__getitem__(config)
+        if isinstance(value, partial):
+            self[config] = value = value()
+        return value
+
+    def values(self) -> Any:
+        return [self[config] for config in self]
+
+    def items(self) -> Any:
+        return [(config, self[config]) for config in self]
+
+
+def find_class(name: str) -> type:
+    """A configuration or model class of the ladder by its name."""
+    for rung in LADDER:
+        if name == f"{rung.prefix}Config":
+            return rung.config
+        if name.startswith(rung.prefix) and name in rung.config.heads.values():
+            return getattr(import_module(f".models.modeling_{rung.name}", __package__), name)
+    raise AttributeError(f"{__package__} has no {name!r}; `hf-edu ladder --classes` lists its classes")
+
+
+def public_classes() -> list[str]:
+    """The names of all configuration and model classes."""
+    heads = (name for rung in LADDER for name in rung.config.heads.values())
+    return sorted([*(f"{rung.prefix}Config" for rung in LADDER), *heads])
+
+
+def find_rung(model_type: str) -> Rung | None:
+    """The rung of a `model_type`; None if it is not one of ours."""
+    return next((rung for rung in LADDER if rung.model_type == model_type), None)
 
 
 def markdown_table(folder: str) -> str:
     """The ladder as the README and `models/README.md` show it; links start at `folder`."""
-    rows = ["| rung | file | paper | new idea | heads |", "|---|---|---|---|---|"]
+    rows = ["| year | rung | paper | new idea | heads |", "|---|---|---|---|---|"]
     for rung in LADDER:
-        file = f"[`modeling_{rung.stem}.py`]({folder}modeling_{rung.stem}.py)"
+        file = f"[`{rung.name}`]({folder}modeling_{rung.name}.py)"
         heads = ", ".join(f"`{name}`" for name in rung.config.heads.values())
-        rows.append(f"| {rung.number} | {file} | {rung.paper} | {rung.idea} | {heads} |")
+        rows.append(f"| {rung.year} | {file} | {rung.paper} | {rung.idea} | {heads} |")
     return "\n".join(rows)
 
 
-def write_tables() -> None:
-    """Put the table between the marks of every page that shows it."""
+def pages_with_table() -> Iterator[tuple[Path, str]]:
+    """Each page that shows the ladder, and the folder that its links start at."""
     package = Path(__file__).parent
-    for page, folder in {
-        package.parent / "README.md": "hf_edu_models/models/",
-        package / "models/README.md": "",
-    }.items():
+    yield package.parent / "README.md", "hf_edu_models/models/"
+    yield package / "models/README.md", ""
+
+
+def write_tables() -> None:
+    """Write the table between the marks of every page that shows it."""
+    for page, folder in pages_with_table():
         before, _, after = page.read_text().partition(TABLE_MARKS[0])
         after = after.partition(TABLE_MARKS[1])[2]
         page.write_text(f"{before}{TABLE_MARKS[0]}\n{markdown_table(folder)}\n{TABLE_MARKS[1]}{after}")

@@ -14,12 +14,12 @@ from typer.testing import CliRunner
 
 import hf_edu_models
 from hf_edu_models import LADDER
-from hf_edu_models.auto import TABLE_MARKS, markdown_table
+from hf_edu_models.auto import TABLE_MARKS, markdown_table, pages_with_table
 from hf_edu_models.cli import app
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
-PAGES = {"README.md": "hf_edu_models/models/", "hf_edu_models/models/README.md": ""}
+PAGES = dict(pages_with_table())
 
 
 def test_every_python_block_of_the_readme_runs(tmp_path):
@@ -32,7 +32,7 @@ def test_every_python_block_of_the_readme_runs(tmp_path):
     assert run.returncode == 0, run.stderr
 
 
-def test_the_first_snippet_ends_by_line_15():
+def test_the_first_snippet_ends_by_line_16():
     lines = README.splitlines()
     start = lines.index("```python")
     assert lines.index("```", start) + 1 <= 16
@@ -43,13 +43,13 @@ def test_the_two_commands_stand_in_the_readme():
     assert commands == ["pip install -e . && hf-edu demo", 'pip install -e ".[dev]" && pytest -n auto --dist loadfile']
 
 
-@pytest.mark.parametrize("page", PAGES)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_the_table_is_the_ladders(page):
-    text = (ROOT / page).read_text()
+    text = page.read_text()
     shown = text.partition(TABLE_MARKS[0])[2].partition(TABLE_MARKS[1])[0]
     assert shown.strip() == markdown_table(PAGES[page])
     for file in re.findall(r"\]\((.*?modeling_\w+\.py)\)", shown):
-        assert (ROOT / page).parent.joinpath(file).exists()
+        assert page.parent.joinpath(file).exists()
 
 
 def test_the_command_prints_every_rung():
@@ -72,11 +72,12 @@ def test_every_class_is_a_public_name():
 
 def test_every_model_file_opens_with_its_five_facts():
     for rung in LADDER:
-        text = (ROOT / f"hf_edu_models/models/modeling_{rung.stem}.py").read_text()
+        text = (ROOT / f"hf_edu_models/models/modeling_{rung.name}.py").read_text()
         header = text.split('"""')[1]
-        assert f"rung {rung.number} of the ladder" in header.splitlines()[0]
+        assert header.splitlines()[0].endswith(".") and header.splitlines()[1] == ""
+        assert not re.search(r"rung \d", text), "a new rung must renumber nothing"
         for fact in ("New ", "Paper", "Differs from the paper", "Shapes: "):
-            assert fact in header, f"{rung.stem}: {fact}"
+            assert fact in header, f"{rung.name}: {fact}"
 
 
 def test_the_wheel_carries_recipes_presets_and_cards(tmp_path):
@@ -114,4 +115,4 @@ def test_the_command_converts_a_checkpoint_and_refuses_to_overwrite(tmp_path):
     loaded = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "ours")
     assert type(loaded) is hf_edu_models.EduBertForMaskedLM
     again = CliRunner().invoke(app, arguments)
-    assert "is there already and not empty" in str(again.exception)
+    assert "exists and is not empty" in str(again.exception)

@@ -1,4 +1,4 @@
-"""Pipelines give what the model gives by hand, in batches of any size, for our models and transformers' own."""
+"""Pipelines return what the model returns by hand, at any batch size, for our models and transformers' own."""
 
 import subprocess
 import sys
@@ -31,11 +31,11 @@ NAMES = ["EduSeq2Seq", "EduBahdanau", "EduTransformer", "Marian"]
 ATTENTIVE = NAMES[1:]
 
 
-def wake(model, seed=2):
-    """Random weights large enough that every input has an output of its own."""
+def randomize(model, seed=2):
+    """Random weights, large enough that different inputs have different outputs."""
     torch.manual_seed(seed)
     for name, parameter in model.named_parameters():
-        # A bias would favour one word everywhere; sinusoids are not saved.
+        # A bias would favour one token everywhere; sinusoids are not saved.
         if parameter.dim() > 1 and "positions" not in name:
             torch.nn.init.uniform_(parameter, -1.0, 1.0)
     return model.eval()
@@ -61,17 +61,21 @@ def marian(size):
 
 
 @pytest.fixture(scope="session")
-def words():
+def word_tokenizer():
     return train_tokenizer([*TEXTS, CONTEXT], kind="word", vocab_size=60, task="seq2seq")
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tmp_path_factory, words):
-    """A folder for each translator, as a user would have it: model and tokenizer."""
+def checkpoints(tmp_path_factory, word_tokenizer):
+    """A checkpoint folder with a tokenizer for each translation model."""
     folder = tmp_path_factory.mktemp("translators")
-    ids = {"vocab_size": len(words), "pad_token_id": words.pad_token_id, "eos_token_id": words.eos_token_id}
-    ids |= {"bos_token_id": words.bos_token_id, "decoder_start_token_id": words.bos_token_id}
-    models = {"Marian": marian(len(words))}
+    ids = {
+        "vocab_size": len(word_tokenizer),
+        "pad_token_id": word_tokenizer.pad_token_id,
+        "eos_token_id": word_tokenizer.eos_token_id,
+    }
+    ids |= {"bos_token_id": word_tokenizer.bos_token_id, "decoder_start_token_id": word_tokenizer.bos_token_id}
+    models = {"Marian": marian(len(word_tokenizer))}
     for name, sizes in (
         ("EduSeq2Seq", RECURRENT),
         ("EduBahdanau", RECURRENT),
@@ -80,54 +84,56 @@ def checkpoints(tmp_path_factory, words):
         config = getattr(hf_edu_models, f"{name}Config")(**sizes, **ids)
         models[name] = getattr(hf_edu_models, f"{name}ForConditionalGeneration")(config)
     for name, model in models.items():
-        model.generation_config.suppress_tokens = [words.pad_token_id]  # no trained model says it
-        wake(model).save_pretrained(folder / name)
-        words.save_pretrained(folder / name)
+        model.generation_config.suppress_tokens = [word_tokenizer.pad_token_id]  # no trained model generates it
+        randomize(model).save_pretrained(folder / name)
+        word_tokenizer.save_pretrained(folder / name)
     return folder
 
 
 @pytest.fixture(params=NAMES)
 def translate(request, checkpoints):
-    """In double precision: beams of a random model lie so close that a rounding error may choose between them."""
+    """In double precision: the beam scores of a random model are so close that rounding could decide between them."""
     return pipeline("edu-translation", model=str(checkpoints / request.param), device="cpu", dtype=torch.float64)
 
 
 @pytest.mark.parametrize("options", [{}, {"num_beams": 3}], ids=["greedy", "beam"])
-def test_a_translation_is_generate_and_decode(translate, words, options):
+def test_translation_equals_generate_and_decode(translate, word_tokenizer, options):
     for text in TEXTS:
-        encoded = words(text, return_tensors="pt")
+        encoded = word_tokenizer(text, return_tensors="pt")
         ids = translate.model.generate(**encoded, max_new_tokens=9, **options)
-        by_hand = words.decode(ids[0], skip_special_tokens=True).strip()
+        by_hand = word_tokenizer.decode(ids[0], skip_special_tokens=True).strip()
         assert translate(text, max_new_tokens=9, **options) == [{"translation_text": by_hand}]
 
 
-@pytest.mark.parametrize("length", [{}, {"max_new_tokens": 7}], ids=["safe-length", "given-length"])
+@pytest.mark.parametrize("length", [{}, {"max_new_tokens": 7}], ids=["default-length", "max-new-tokens"])
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_batch_is_its_rows_one_by_one(translate, monkeypatch, beams, length):
-    monkeypatch.setattr(pipelines, "MORE_THAN_SOURCE", 3)  # random models do not stop, and tests have no time
+def test_batch_equals_its_rows_one_by_one(translate, monkeypatch, beams, length):
+    monkeypatch.setattr(pipelines, "EXTRA_LENGTH", 3)  # random models do not stop by themselves
     alone = [translate(text, num_beams=beams, **length)[0] for text in TEXTS]
     for size in (2, 5):
         assert translate(TEXTS, batch_size=size, num_beams=beams, **length) == alone
     assert len({result["translation_text"] for result in alone}) > 1
 
 
-def test_the_safe_length_follows_the_source(checkpoints, words, monkeypatch):
-    """A model that never ends is cut; each row by its own source."""
-    monkeypatch.setattr(pipelines, "MORE_THAN_SOURCE", 8)
+def test_default_maximum_length_follows_the_source(checkpoints, word_tokenizer, monkeypatch):
+    """A model that never generates the end token is stopped, each row by the length of its own source."""
+    monkeypatch.setattr(pipelines, "EXTRA_LENGTH", 8)
     translate = pipeline("edu-translation", model=str(checkpoints / "EduBahdanau"), device="cpu")
-    translate.model.generation_config.suppress_tokens = [words.eos_token_id, words.pad_token_id]
+    translate.model.generation_config.suppress_tokens = [word_tokenizer.eos_token_id, word_tokenizer.pad_token_id]
     results = translate(TEXTS[:3], batch_size=3, output_attentions=True)
     for text, result in zip(TEXTS, results, strict=False):
-        assert len(result["target_tokens"]) == len(words(text)["input_ids"]) * pipelines.TIMES_SOURCE + 8
-    translate.model.generation_config.max_new_tokens = 4  # what the checkpoint says counts
+        assert (
+            len(result["target_tokens"]) == len(word_tokenizer(text)["input_ids"]) * pipelines.SOURCE_LENGTH_FACTOR + 8
+        )
+    translate.model.generation_config.max_new_tokens = 4  # the checkpoint's own limit wins
     assert len(translate(TEXTS[0], output_attentions=True)[0]["target_tokens"]) == 4
     assert len(translate(TEXTS[0], output_attentions=True, max_new_tokens=6)[0]["target_tokens"]) == 6
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)
 @pytest.mark.parametrize("beams", [1, 4])
-def test_attention_is_the_winners_own(checkpoints, words, name, beams):
-    """The same as the weights that generate() collects on its way, followed back through the beams."""
+def test_cross_attention_equals_what_generate_collects(checkpoints, word_tokenizer, name, beams):
+    """The same as the weights that generate() returns, traced back through the beams."""
     exact = {"dtype": torch.float64}
     translate = pipeline("edu-translation", model=str(checkpoints / name), device="cpu", **exact)
     eager = type(translate.model).from_pretrained(checkpoints / name, attn_implementation="eager", **exact).eval()
@@ -135,27 +141,27 @@ def test_attention_is_the_winners_own(checkpoints, words, name, beams):
     batched = translate(TEXTS, batch_size=3, num_beams=beams, max_new_tokens=9, output_attentions=True)
     assert translate.model.config._attn_implementation == chosen
     for text, result in zip(TEXTS, batched, strict=True):
-        encoded = words(text, return_tensors="pt")
+        encoded = word_tokenizer(text, return_tensors="pt")
         collect = {"return_dict_in_generate": True, "output_attentions": True, "output_scores": True}
         generated = eager.generate(**encoded, num_beams=beams, max_new_tokens=9, **collect)
         count = len(result["target_tokens"])
-        assert result["source_tokens"] == words.convert_ids_to_tokens(encoded["input_ids"][0])
-        assert result["target_tokens"] == words.convert_ids_to_tokens(generated.sequences[0, 1 : count + 1])
+        assert result["source_tokens"] == word_tokenizer.convert_ids_to_tokens(encoded["input_ids"][0])
+        assert result["target_tokens"] == word_tokenizer.convert_ids_to_tokens(generated.sequences[0, 1 : count + 1])
         rows = generated.beam_indices[0, :count] if beams > 1 else [0] * count
-        for place, row in enumerate(rows):
-            step = torch.stack([layer[int(row), :, 0] for layer in generated.cross_attentions[place]])
-            torch.testing.assert_close(torch.tensor(result["cross_attention"][:, :, place]), step, atol=1e-6, rtol=0)
+        for position, row in enumerate(rows):
+            step = torch.stack([layer[int(row), :, 0] for layer in generated.cross_attentions[position]])
+            torch.testing.assert_close(torch.tensor(result["cross_attention"][:, :, position]), step, atol=1e-6, rtol=0)
 
 
-def test_attention_equals_a_forced_pass(translate, words):
+def test_cross_attention_equals_teacher_forcing(translate, word_tokenizer):
     if type(translate.model).__name__.startswith("EduSeq2Seq"):
-        with pytest.raises(ValueError, match="has no attention over its source"):
+        with pytest.raises(ValueError, match="has no cross-attention"):
             translate(TEXTS[0], output_attentions=True)
         return
     (result,) = translate(TEXTS[2], num_beams=3, num_return_sequences=1, max_new_tokens=8, output_attentions=True)
-    source = words(TEXTS[2], return_tensors="pt")
+    source = word_tokenizer(TEXTS[2], return_tensors="pt")
     start = translate.model.generation_config.decoder_start_token_id
-    fed = torch.tensor([[start, *words.convert_tokens_to_ids(result["target_tokens"])[:-1]]])
+    fed = torch.tensor([[start, *word_tokenizer.convert_tokens_to_ids(result["target_tokens"])[:-1]]])
     translate.model.set_attn_implementation("eager")
     with torch.no_grad():
         outputs = translate.model(**source, decoder_input_ids=fed, output_attentions=True)
@@ -164,7 +170,7 @@ def test_attention_equals_a_forced_pass(translate, words):
     np.testing.assert_allclose(result["cross_attention"].sum(axis=-1), 1, atol=1e-5)
 
 
-def test_several_sequences_and_forms_of_input(translate):
+def test_num_return_sequences_and_input_types(translate):
     one = translate(TEXTS[0], num_beams=3, num_return_sequences=2, max_new_tokens=5)
     assert len(one) == 2
     many = translate(TEXTS[:3], num_beams=3, num_return_sequences=2, max_new_tokens=5, batch_size=2)
@@ -175,7 +181,7 @@ def test_several_sequences_and_forms_of_input(translate):
 
 
 @pytest.mark.parametrize("name", ATTENTIVE)
-def test_each_of_several_sequences_has_its_own_attention(checkpoints, name):
+def test_each_returned_sequence_has_its_own_attention(checkpoints, name):
     translate = pipeline("edu-translation", model=str(checkpoints / name), device="cpu", dtype=torch.float64)
     options = {"num_beams": 3, "num_return_sequences": 2, "max_new_tokens": 5, "output_attentions": True}
     batched = translate(TEXTS[:3], batch_size=3, **options)
@@ -185,18 +191,18 @@ def test_each_of_several_sequences_has_its_own_attention(checkpoints, name):
             np.testing.assert_allclose(one["cross_attention"], other["cross_attention"], atol=1e-6)
 
 
-def test_a_blank_text_has_a_blank_translation(checkpoints):
+def test_blank_text_has_an_empty_translation(checkpoints):
     translate = pipeline("edu-translation", model=str(checkpoints / "EduTransformer"), device="cpu")
     assert translate("") == [{"translation_text": ""}]
     results = translate([TEXTS[0], " ", TEXTS[1]], batch_size=3, max_new_tokens=5, output_attentions=True)
     assert results[1]["translation_text"] == "" and results[1]["source_tokens"] == results[1]["target_tokens"] == []
     assert results[1]["cross_attention"].shape == (2, 3, 0, 0)
     assert results[0]["translation_text"] == translate(TEXTS[0], max_new_tokens=5)[0]["translation_text"] != ""
-    with pytest.raises(ValueError, match="takes a text or a list of texts; got a int"):
+    with pytest.raises(ValueError, match="takes a text or a list of texts, got int"):
         translate(5)
 
 
-def test_settings_given_once_stay(checkpoints):
+def test_options_of_the_constructor_apply_to_every_call(checkpoints):
     folder = str(checkpoints / "EduBahdanau")
     fixed = pipeline(
         "edu-translation", model=folder, device="cpu", num_beams=3, max_new_tokens=6, output_attentions=True
@@ -211,16 +217,16 @@ def test_settings_given_once_stay(checkpoints):
     assert free(TEXTS[0], generation_config=config)[0]["translation_text"] == expected
 
 
-def test_too_long_a_source_is_refused_or_cut(checkpoints):
+def test_too_long_a_source_is_rejected_or_truncated(checkpoints):
     translate = pipeline("edu-translation", model=str(checkpoints / "Marian"), device="cpu")
     long = " ".join(["dog"] * 80)
-    with pytest.raises(ValueError, match="has 81 tokens, but the model reads 60"):
+    with pytest.raises(ValueError, match="has 81 tokens, but the model's maximum is 60"):
         translate(long)
     (result,) = translate(long, truncation=True, max_new_tokens=3, output_attentions=True)
     assert len(result["source_tokens"]) == 60
 
 
-def test_source_and_target_may_have_a_tokenizer_each(checkpoints, words):
+def test_target_tokenizer(checkpoints, word_tokenizer):
     other = train_tokenizer(
         ["one two three four five six seven eight nine ten eleven twelve"] * 2,
         kind="word",
@@ -228,26 +234,23 @@ def test_source_and_target_may_have_a_tokenizer_each(checkpoints, words):
         task="seq2seq",
     )
     translate = pipeline("edu-translation", model=str(checkpoints / "EduBahdanau"), device="cpu")
-    translate.model.generation_config.suppress_tokens = list(range(len(other), len(words)))
+    translate.model.generation_config.suppress_tokens = list(range(len(other), len(word_tokenizer)))
     (result,) = translate(TEXTS[0], target_tokenizer=other, max_new_tokens=6, output_attentions=True)
     assert set(result["target_tokens"]) <= set(other.get_vocab()) and set(result["source_tokens"]) <= set(
-        words.get_vocab()
+        word_tokenizer.get_vocab()
     )
 
 
-# ---
-
-
 @pytest.fixture(scope="session")
-def pieces():
+def subword_tokenizer():
     return train_tokenizer([*TEXTS, CONTEXT, *QUESTIONS], kind="wordpiece", vocab_size=90, task="bert")
 
 
 @pytest.fixture(scope="session")
-def readers(tmp_path_factory, pieces):
-    folder = tmp_path_factory.mktemp("readers")
+def qa_checkpoints(tmp_path_factory, subword_tokenizer):
+    folder = tmp_path_factory.mktemp("qa_checkpoints")
     sizes = {key: value for key, value in SIZES.items() if key != "dropout"}
-    sizes |= {"vocab_size": len(pieces), "max_position_embeddings": 40}
+    sizes |= {"vocab_size": len(subword_tokenizer), "max_position_embeddings": 40}
     heads = {
         "EduBert": hf_edu_models.EduBertForQuestionAnswering(hf_edu_models.EduBertConfig(**sizes)),
         "Bert": transformers.BertForQuestionAnswering(transformers.BertConfig(**sizes)),
@@ -255,71 +258,71 @@ def readers(tmp_path_factory, pieces):
         "BertMasked": transformers.BertForMaskedLM(transformers.BertConfig(**sizes)),
     }
     for name, model in heads.items():
-        wake(model).save_pretrained(folder / name)
-        pieces.save_pretrained(folder / name)
+        randomize(model).save_pretrained(folder / name)
+        subword_tokenizer.save_pretrained(folder / name)
     return folder
 
 
 @pytest.fixture(params=["EduBert", "Bert"])
-def answer(request, readers):
-    return pipeline("edu-question-answering", model=str(readers / request.param), device="cpu")
+def answer(request, qa_checkpoints):
+    return pipeline("edu-question-answering", model=str(qa_checkpoints / request.param), device="cpu")
 
 
 def windows_and_logits(model, tokenizer, question, context, max_length=40, stride=20):
-    """Each window run alone, by hand."""
+    """The logits of each window, run alone."""
     row = {"id": [0], "question": [question], "context": [context], "answers": [{"text": [], "answer_start": []}]}
     encoded = encode_question_answering(row, tokenizer, max_length, stride)
     windows = [dict(zip(encoded, values, strict=True)) for values in zip(*encoded.values(), strict=True)]
     logits = []
     for window in windows:
-        given = {name: torch.tensor([window[name]]) for name in tokenizer.model_input_names}
+        inputs = {name: torch.tensor([window[name]]) for name in tokenizer.model_input_names}
         with torch.no_grad():
-            outputs = model(**given)
+            outputs = model(**inputs)
         logits.append((outputs.start_logits[0].double().numpy(), outputs.end_logits[0].double().numpy()))
     return windows, logits
 
 
-def brute_force(windows, logits, longest, may_be_empty):
-    """Probability of every span, by loops."""
+def brute_force(windows, logits, max_answer_len, allow_no_answer):
+    """The probability of every span, computed with loops."""
     best = {}
     for window, (starts, ends) in zip(windows, logits, strict=True):
         offsets = window["offset_mapping"]
         for first in range(len(offsets)):
-            for last in range(first, min(first + longest, len(offsets))):
+            for last in range(first, min(first + max_answer_len, len(offsets))):
                 if offsets[first][0] < 0 or offsets[last][0] < 0:
                     continue
                 span = (offsets[first][0], offsets[last][1])
                 best[span] = max(best.get(span, -np.inf), starts[first] + ends[last])
-    if may_be_empty:
+    if allow_no_answer:
         best[0, 0] = min(starts[0] + ends[0] for starts, ends in logits)
     total = sum(np.exp(score) for score in best.values())
     return sorted(((float(np.exp(score) / total), span) for span, score in best.items()), reverse=True)
 
 
-@pytest.mark.parametrize("may_be_empty", [False, True])
-@pytest.mark.parametrize("longest", [4, 30])
-def test_answers_equal_a_search_over_all_spans(answer, pieces, longest, may_be_empty):
+@pytest.mark.parametrize("allow_no_answer", [False, True])
+@pytest.mark.parametrize("max_answer_len", [4, 30])
+def test_answers_equal_a_search_over_all_spans(answer, subword_tokenizer, max_answer_len, allow_no_answer):
     for question in QUESTIONS:
-        windows, logits = windows_and_logits(answer.model, pieces, question, CONTEXT)
+        windows, logits = windows_and_logits(answer.model, subword_tokenizer, question, CONTEXT)
         assert len(windows) > 2
-        expected = brute_force(windows, logits, longest, may_be_empty)
-        given = {"max_answer_len": longest, "handle_impossible_answer": may_be_empty}
-        results = answer(question=question, context=CONTEXT, top_k=7, **given)
+        expected = brute_force(windows, logits, max_answer_len, allow_no_answer)
+        options = {"max_answer_len": max_answer_len, "handle_impossible_answer": allow_no_answer}
+        results = answer(question=question, context=CONTEXT, top_k=7, **options)
         assert [(result["start"], result["end"]) for result in results] == [span for _, span in expected[:7]]
         np.testing.assert_allclose(
             [result["score"] for result in results], [score for score, _ in expected[:7]], rtol=1e-4
         )
         for result in results:
             assert result["answer"] == CONTEXT[result["start"] : result["end"]]
-        everything = answer(question=question, context=CONTEXT, top_k=100_000, **given)
+        everything = answer(question=question, context=CONTEXT, top_k=100_000, **options)
         assert len(everything) == len(expected)
         np.testing.assert_allclose(sum(result["score"] for result in everything), 1)
 
 
 @pytest.mark.parametrize("threshold", [None, 0.0])
-def test_the_first_answer_is_the_one_that_evaluation_finds(answer, pieces, threshold):
+def test_first_answer_equals_find_answers(answer, subword_tokenizer, threshold):
     for question in QUESTIONS:
-        windows, logits = windows_and_logits(answer.model, pieces, question, CONTEXT)
+        windows, logits = windows_and_logits(answer.model, subword_tokenizer, question, CONTEXT)
         starts, ends = zip(*logits, strict=True)
         example = [{"id": 0, "context": CONTEXT}]
         found = find_answers(starts, ends, windows, example, best=40, null_threshold=threshold)
@@ -327,17 +330,17 @@ def test_the_first_answer_is_the_one_that_evaluation_finds(answer, pieces, thres
         assert result["answer"] == found[0]["prediction_text"]
 
 
-def test_no_answer_wins_where_the_first_token_does(answer):
+def test_no_answer_is_one_span_among_equals(answer):
     head = [module for module in answer.model.modules() if isinstance(module, torch.nn.Linear)][-1]
     torch.nn.init.zeros_(head.weight)
     assert answer(question=QUESTIONS[0], context=CONTEXT)["answer"] != ""
     spans = answer(question=QUESTIONS[0], context=CONTEXT, top_k=100_000, handle_impossible_answer=True)
-    np.testing.assert_allclose([span["score"] for span in spans], 1 / len(spans))  # nothing known: all alike
+    np.testing.assert_allclose([span["score"] for span in spans], 1 / len(spans))  # a zero head scores all spans alike
     assert next(span for span in spans if span["answer"] == "")["end"] == 0
 
 
-def test_windows_in_batches_are_windows_one_by_one(answer):
-    examples = [{"question": question, "context": CONTEXT[place:]} for place, question in enumerate(QUESTIONS)]
+def test_batched_windows_equal_windows_one_by_one(answer):
+    examples = [{"question": question, "context": CONTEXT[number:]} for number, question in enumerate(QUESTIONS)]
     alone = [answer(example, top_k=3) for example in examples]
     for size in (2, 4, 50):
         for one, other in zip(alone, answer(examples, batch_size=size, top_k=3), strict=True):
@@ -345,7 +348,7 @@ def test_windows_in_batches_are_windows_one_by_one(answer):
             np.testing.assert_allclose([a["score"] for a in one], [b["score"] for b in other], rtol=1e-4)
 
 
-def test_every_form_of_input_says_the_same(answer):
+def test_every_input_type_gives_the_same_answer(answer):
     first, second = ({"question": question, "context": CONTEXT} for question in QUESTIONS[:2])
     one = answer(first)
     assert set(one) == {"score", "start", "end", "answer"}
@@ -358,78 +361,75 @@ def test_every_form_of_input_says_the_same(answer):
     assert answer([first]) == [one] and answer([]) == []
 
 
-def test_attention_belongs_to_the_window_of_the_answer(answer, pieces):
-    windows, logits = windows_and_logits(answer.model, pieces, QUESTIONS[0], CONTEXT)
+def test_attention_is_of_the_window_of_the_answer(answer, subword_tokenizer):
+    windows, logits = windows_and_logits(answer.model, subword_tokenizer, QUESTIONS[0], CONTEXT)
     examples = [{"question": QUESTIONS[0], "context": CONTEXT}, {"question": QUESTIONS[1], "context": "birds sing ."}]
     results, _ = answer(examples, batch_size=3, top_k=5, output_attentions=True)
-    tokens = [pieces.convert_ids_to_tokens(window["input_ids"]) for window in windows]
+    tokens = [subword_tokenizer.convert_ids_to_tokens(window["input_ids"]) for window in windows]
     options = {"handle_impossible_answer": True, "output_attentions": True, "top_k": 100_000}
     empty = next(result for result in answer(QUESTIONS[0], CONTEXT, **options) if result["answer"] == "")
     assert empty["tokens"] == tokens[np.argmin([starts[0] + ends[0] for starts, ends in logits])]
     answer.model.set_attn_implementation("eager")
     for result in results:
         window = windows[tokens.index(result["tokens"])]
-        given = {name: torch.tensor([window[name]]) for name in pieces.model_input_names}
+        inputs = {name: torch.tensor([window[name]]) for name in subword_tokenizer.model_input_names}
         with torch.no_grad():
-            expected = torch.stack(answer.model(**given, output_attentions=True).attentions, dim=1)[0]
+            expected = torch.stack(answer.model(**inputs, output_attentions=True).attentions, dim=1)[0]
         torch.testing.assert_close(torch.tensor(result["attention"]), expected, atol=1e-5, rtol=0)
         assert any(pair[0] == result["start"] for pair in window["offset_mapping"])
 
 
 @pytest.mark.parametrize(
-    ("given", "sentence"),
+    ("inputs", "message"),
     [
         ({"question": "who ?"}, "context= is missing"),
         ({"question": "", "context": CONTEXT}, "question must be a text that is not empty"),
         ({"question": "who ?", "context": "  "}, "context must be a text that is not empty"),
-        ({"question": ["who ?"] * 3, "context": [CONTEXT] * 2}, "3 questions do not belong to 2 contexts"),
-        ({}, "give either question= and context="),
+        ({"question": ["who ?"] * 3, "context": [CONTEXT] * 2}, "3 questions do not match 2 contexts"),
+        ({}, "pass either question= and context="),
         ({"question": "who ?", "context": CONTEXT, "top_k": 0}, "top_k must be at least 1, got 0"),
         ({"question": "who ?", "context": CONTEXT, "doc_stride": 39}, "has no room for a question"),
     ],
 )
-def test_wrong_questions_get_a_sentence(answer, given, sentence):
-    with pytest.raises(ValueError, match=sentence):
-        answer(**given)
+def test_invalid_questions_raise_a_clear_error(answer, inputs, message):
+    with pytest.raises(ValueError, match=message):
+        answer(**inputs)
 
 
-def test_wrong_options_and_examples_get_a_sentence(answer):
+def test_invalid_options_and_examples_raise_a_clear_error(answer):
     with pytest.raises(TypeError, match="has no option 'topk'"):
         answer(QUESTIONS[0], CONTEXT, topk=3)
     with pytest.raises(ValueError, match=r"got \['text'\]"):
         answer({"text": CONTEXT})
 
 
-# ---
-
-
 @pytest.mark.parametrize(
-    ("task", "folder", "sentence"),
+    ("task", "folder", "message"),
     [
         ("edu-translation", "EduBert", "needs an encoder-decoder"),
         ("edu-translation", "Bert", "needs an encoder-decoder"),
-        ("edu-question-answering", "EduBertMasked", "needs a model with a trained head"),
-        ("edu-question-answering", "BertMasked", "needs a model with a trained head"),
+        ("edu-question-answering", "EduBertMasked", "needs a model with a trained question answering head"),
+        ("edu-question-answering", "BertMasked", "needs a model with a trained question answering head"),
     ],
 )
-def test_the_wrong_kind_of_model_gets_one_sentence(readers, task, folder, sentence):
-    with pytest.raises(ValueError, match=sentence) as refusal:
-        pipeline(task, model=str(readers / folder), device="cpu")
-    assert "\n" not in str(refusal.value)
+def test_a_model_of_another_task_raises_a_one_line_error(qa_checkpoints, task, folder, message):
+    with pytest.raises(ValueError, match=message) as error:
+        pipeline(task, model=str(qa_checkpoints / folder), device="cpu")
+    assert "\n" not in str(error.value)
 
 
-def test_a_model_in_hand_is_checked_too(checkpoints, readers, pieces):
+def test_a_model_object_is_checked_too(checkpoints, qa_checkpoints, subword_tokenizer):
     model = transformers.AutoModelForSeq2SeqLM.from_pretrained(checkpoints / "EduBahdanau")
-    with pytest.raises(ValueError, match="this is a EduBahdanauForConditionalGeneration"):
-        pipeline("edu-question-answering", model=model, tokenizer=pieces)
-    # A head that is new in memory may have been trained there: only a checkpoint is refused for it.
-    model = transformers.AutoModelForQuestionAnswering.from_pretrained(readers / "EduBertMasked")
-    assert pipeline("edu-question-answering", model=model, tokenizer=pieces)(QUESTIONS[0], CONTEXT)["answer"]
+    with pytest.raises(ValueError, match="got EduBahdanauForConditionalGeneration"):
+        pipeline("edu-question-answering", model=model, tokenizer=subword_tokenizer)
+    # A model object may have been trained in memory: only a checkpoint without the head is rejected.
+    model = transformers.AutoModelForQuestionAnswering.from_pretrained(qa_checkpoints / "EduBertMasked")
+    assert pipeline("edu-question-answering", model=model, tokenizer=subword_tokenizer)(QUESTIONS[0], CONTEXT)["answer"]
 
 
-def test_a_saved_pipeline_loads_without_remote_code(checkpoints, readers, tmp_path):
+def test_saved_pipeline_loads_without_trust_remote_code(checkpoints, qa_checkpoints, tmp_path):
     translate = pipeline("edu-translation", model=str(checkpoints / "Marian"), device="cpu")
-    answer = pipeline("edu-question-answering", model=str(readers / "EduBert"), device="cpu")
+    answer = pipeline("edu-question-answering", model=str(qa_checkpoints / "EduBert"), device="cpu")
     translate.save_pretrained(tmp_path / "translate")
     answer.save_pretrained(tmp_path / "answer")
     again = pipeline("edu-translation", model=str(tmp_path / "translate"), device="cpu")
@@ -439,7 +439,7 @@ def test_a_saved_pipeline_loads_without_remote_code(checkpoints, readers, tmp_pa
     assert AutoTokenizer.from_pretrained(tmp_path / "answer").get_vocab() == answer.tokenizer.get_vocab()
 
 
-def test_importing_the_package_registers_both_once(caplog):
+def test_importing_the_package_registers_both_tasks_once(caplog):
     code = "import hf_edu_models, transformers; print(transformers.pipelines.get_supported_tasks())"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "'edu-translation'" in run.stdout and "'edu-question-answering'" in run.stdout

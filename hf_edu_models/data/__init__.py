@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from ..lazy import lazy_names
 
 _HOMES = {
     "LengthBucketSampler": "bucketing",
@@ -11,9 +10,9 @@ _HOMES = {
     "DataCollatorForDocuments": "collators",
     "DataCollatorForQuestionAnswering": "collators",
     "collator_for": "collators",
-    "TASKS": "columns",
-    "BUILTINS": "corpora",
-    "builtin_options": "corpora",
+    "TASKS": "..tasks",
+    "BUILTINS": "builtin",
+    "builtin_options": "builtin",
     "load_corpus": "corpora",
     "encode_corpus": "encoding",
     "contiguous_streams": "language_modeling",
@@ -24,21 +23,11 @@ _HOMES = {
     "cut_sentences": "pretraining",
     "encode_question_answering": "question_answering",
     "find_answers": "question_answering",
-    "show_corpus": "show",
+    "show_corpus": "..cli.data",
     "KINDS": "tokenization",
-    "kind_of": "normalising",
-    "normalise": "normalising",
+    "kind_of": "normalization",
+    "normalise": "normalization",
     "train_tokenizer": "tokenization",
 }
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"hf_edu_models.data has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""What was made once is kept: every cache entry is named by its content and appears whole or not at all."""
+"""The cache on disk: an entry is named by a hash of its content, and is complete or absent."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import inspect
 import json
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -16,11 +17,11 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-ROWS_A_HASH = 10_000
+ROWS_PER_UPDATE = 10_000
 
 
 def cache_folder(cache_dir: str | os.PathLike | None = None) -> Path:
-    """Where entries live: `cache_dir`, else `hf_edu_models` under the cache of `datasets` (HF_DATASETS_CACHE)."""
+    """`cache_dir`, or `hf_edu_models` under the cache of `datasets` (HF_DATASETS_CACHE)."""
     if cache_dir is not None:
         return Path(cache_dir).expanduser()
     import datasets
@@ -35,23 +36,23 @@ def fingerprint(*parts: Any) -> str:
 
 
 def code_version(*objects: Any) -> str:
-    """A hash of the source of modules or functions, so that changed code never meets an old entry."""
-    return fingerprint([inspect.getsource(each) for each in objects])
+    """A hash of the source of functions, modules or modules by name: changed code never reads an old entry."""
+    return fingerprint([inspect.getsource(sys.modules.get(each, each)) for each in objects])
 
 
 def content_of(dataset: Dataset, columns: list[str]) -> str:
-    """A hash of the values in `columns`, whatever file, slice or process they came from."""
+    """A hash of the values in `columns`, independent of the file, slice or process that they come from."""
     digest = hashlib.sha256(json.dumps(columns).encode())
     view = dataset.select_columns(columns).with_format("arrow")
-    for table in view.iter(batch_size=ROWS_A_HASH):
-        # Not the buffers of arrow: the same values lie in them in many ways.
+    for table in view.iter(batch_size=ROWS_PER_UPDATE):
+        # Not the Arrow buffers: equal values may be laid out differently in them.
         text = json.dumps([table[name].to_pylist() for name in columns], ensure_ascii=False, default=str)
         digest.update(text.encode("utf-8", "surrogatepass"))
     return digest.hexdigest()[:24]
 
 
 def tokenizer_content(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of what a tokenizer does; the padding and truncation that its last call left behind do not count."""
+    """A hash of what a tokenizer does, without the padding and truncation state of its last call."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return fingerprint(tokenizer.get_vocab(), repr(tokenizer))
@@ -62,26 +63,26 @@ def tokenizer_content(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
-    """Fill `folder` by `build` unless it is there; two processes at once are harmless, a broken run leaves nothing."""
+    """Fill `folder` by `build` unless it exists; safe for several processes, and a failed build leaves nothing."""
     if folder.exists():
         return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
-    workshop = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    staging = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
     try:
-        build(workshop)
-        _move_into_place(workshop, folder)
+        build(staging)
+        os.replace(staging, folder)
+    except OSError:
+        # Another process may have finished the same entry first: its content is equal by construction.
+        if not folder.exists():
+            raise
     finally:
-        shutil.rmtree(workshop, ignore_errors=True)
+        shutil.rmtree(staging, ignore_errors=True)
     return folder
 
 
-def _move_into_place(workshop: Path, folder: Path) -> None:
-    try:
-        os.replace(workshop, folder)
-    except OSError:
-        # Another process finished the same entry first: its content is equal by construction.
-        if not folder.exists():
-            raise
+def worker_count(num_proc: int | None, rows: int) -> int | None:
+    """`num_proc` for `Dataset.map`; None, which starts no process, where there is one worker or fewer rows."""
+    return num_proc if num_proc and 1 < num_proc <= rows else None
 
 
 def cached_map(
@@ -94,14 +95,14 @@ def cached_map(
     num_proc: int | None = None,
     **map_options: Any,
 ) -> Dataset:
-    """`dataset.map` in batches, found again by content even for data in memory and by tokenizers that keep state."""
+    """`Dataset.map` in batches, cached by content, also for datasets in memory and for stateful tokenizers."""
     entry = fingerprint(content_of(dataset, reads), key)
     folder = cache_folder(cache_dir) / "encoded"
     folder.mkdir(parents=True, exist_ok=True)
     return dataset.map(
         function,
         batched=True,
-        num_proc=num_proc if num_proc and num_proc > 1 and len(dataset) >= num_proc else None,
+        num_proc=worker_count(num_proc, len(dataset)),
         cache_file_name=str(folder / f"{entry}.arrow"),
         load_from_cache_file=True,
         new_fingerprint=entry,

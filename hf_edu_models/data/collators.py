@@ -1,4 +1,4 @@
-"""Batches: transformers' own collators where they do the job, ours for documents, one function to choose."""
+"""Collators: ours where transformers has none, and `collator_for`, which chooses by task."""
 
 from __future__ import annotations
 
@@ -8,44 +8,43 @@ from typing import Any
 import torch
 from transformers import (
     DataCollatorForLanguageModeling,
-    DataCollatorForMultipleChoice,
     DataCollatorForSeq2Seq,
-    DataCollatorForTokenClassification,
     DataCollatorWithPadding,
     PreTrainedTokenizerBase,
 )
 
-from .masking import DataCollatorForPreTraining
+from ..tasks import find_task
+from .masking import DataCollatorForPreTraining as DataCollatorForPreTraining
 
 
 @dataclass
 class DataCollatorForDocuments:
-    """Documents as (document, sentence, word): pads to the longest sentence and the longest document."""
+    """Batches of documents, (B, N, T): pads to the longest sentence and to the document with most sentences."""
 
     tokenizer: PreTrainedTokenizerBase
     return_tensors: str = "pt"
 
     def __call__(self, features: list[dict[str, Any]], return_tensors: str | None = None) -> dict[str, Any]:
         documents = [feature["input_ids"] for feature in features]
-        most = max(len(document) for document in documents)
-        longest = max(len(sentence) for document in documents for sentence in document)
-        size = (len(documents), most, longest)
+        sentences = max(len(document) for document in documents)
+        tokens = max(len(sentence) for document in documents for sentence in document)
+        size = (len(documents), sentences, tokens)
         input_ids = torch.full(size, self.tokenizer.pad_token_id)  # (B, N, T)
         attention_mask = torch.zeros(size, dtype=torch.long)  # (B, N, T)
         for row, document in enumerate(documents):
-            for place, sentence in enumerate(document):
-                input_ids[row, place, : len(sentence)] = torch.as_tensor(sentence)
-                attention_mask[row, place, : len(sentence)] = 1
+            for number, sentence in enumerate(document):
+                input_ids[row, number, : len(sentence)] = torch.as_tensor(sentence)
+                attention_mask[row, number, : len(sentence)] = 1
         batch = {"input_ids": input_ids, "attention_mask": attention_mask}
         if "labels" in features[0]:
             batch["labels"] = torch.tensor([feature["labels"] for feature in features])
-        kind = return_tensors or self.return_tensors
-        return batch if kind == "pt" else {name: value.numpy() for name, value in batch.items()}
+        is_torch = (return_tensors or self.return_tensors) == "pt"
+        return batch if is_torch else {name: value.numpy() for name, value in batch.items()}
 
 
 @dataclass
 class DataCollatorForTexts(DataCollatorForLanguageModeling):
-    """Guesses every token but the first, or, where rows have `labels` of their own, those that they name."""
+    """Labels are the input ids, or the rows' own `labels` where they have some."""
 
     mlm: bool = False
 
@@ -56,29 +55,13 @@ class DataCollatorForTexts(DataCollatorForLanguageModeling):
 
 @dataclass
 class DataCollatorForQuestionAnswering(DataCollatorWithPadding):
-    """Pads windows and leaves out what leads back to the text, which is not for the model."""
+    """Pads windows and drops the columns that map a window back to its text, which the model does not take."""
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
-        back = ("example_id", "offset_mapping")
-        return super().__call__([{k: v for k, v in feature.items() if k not in back} for feature in features])
-
-
-COLLATORS = {
-    "translation": DataCollatorForSeq2Seq,
-    "alignment": DataCollatorForSeq2Seq,
-    "classification": DataCollatorWithPadding,
-    "token_classification": DataCollatorForTokenClassification,
-    "multiple_choice": DataCollatorForMultipleChoice,
-    "documents": DataCollatorForDocuments,
-    "question_answering": DataCollatorForQuestionAnswering,
-    "language_modeling": DataCollatorForTexts,
-    "masked_lm": DataCollatorForPreTraining,
-    "pretraining": DataCollatorForPreTraining,
-}
+        dropped = ("example_id", "offset_mapping")
+        return super().__call__([{k: v for k, v in feature.items() if k not in dropped} for feature in features])
 
 
 def collator_for(task: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Any:
     """The collator that `Trainer` takes for a task; `options` are the collator's own."""
-    if task not in COLLATORS:
-        raise ValueError(f"task must be one of {', '.join(COLLATORS)}; got {task!r}")
-    return COLLATORS[task](tokenizer=tokenizer, **options)
+    return find_task(task, "collator").code("collator")(tokenizer=tokenizer, **options)

@@ -1,42 +1,17 @@
-"""One naming for every corpus: which columns a task has, and how the names in use elsewhere map to them.
-
-| task                | columns                                                    |
-|---------------------|------------------------------------------------------------|
-| alignment           | source, target, sure, possible                             |
-| translation         | source, target                                             |
-| question_answering  | id, context, question, answers {text, answer_start}        |
-| multiple_choice     | context, choices, label                                    |
-| token_classification| tokens, tags                                               |
-| documents           | sentences, label                                           |
-| classification      | text, text_pair (where there is one), label                |
-| language_modeling   | text, document (where there is one)                        |
-"""
+"""Column names: how the names that datasets use are mapped to the columns of `tasks.TASKS`."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import wraps
 from typing import Any
 
-TASKS = {
-    "alignment": ("source", "target", "sure", "possible"),
-    "translation": ("source", "target"),
-    "question_answering": ("id", "context", "question", "answers"),
-    "multiple_choice": ("context", "choices", "label"),
-    "token_classification": ("tokens", "tags"),
-    "documents": ("sentences", "label"),
-    "classification": ("text", "label"),
-    "language_modeling": ("text",),
-}
-OPTIONAL = {
-    "translation": ("language",),
-    "alignment": ("language",),
-    "classification": ("text_pair",),
-    "language_modeling": ("document",),
-    "documents": ("document",),
-}
-# Names in use for a column, the best first. A tuple is made of several columns.
+from ..tasks import TASKS, find_task
+
+# Known names of each column, in order of preference. A tuple: the column is made of several.
 KNOWN = {
     "source": ("source", "src"),
     "target": ("target", "tgt"),
@@ -44,29 +19,39 @@ KNOWN = {
     "possible": ("possible",),
     "language": ("language",),
     "id": ("id",),
-    "context": ("context", "startphrase", "ctx", "sent1"),
+    "context": ("context", "startphrase", "ctx", "sent1", "prompt", "stem"),
     "question": ("question",),
     "answers": ("answers", ("answer_text", "answer_start")),
-    "choices": ("choices", "endings", ("ending0", "ending1", "ending2", "ending3")),
+    "choices": ("choices", "endings", "options"),
     "tokens": ("tokens", "words"),
     "tags": ("tags", "ner_tags", "upos", "pos_tags", "pos", "ner", "labels"),
     "sentences": ("sentences",),
-    "text": ("text", "sentence", "sentence1", "premise", "question1", "paragraph", "content", "review"),
+    "text": (
+        *("text", "sentence", "sentence1", "premise", "question1", "paragraph", "content", "review", "body", "message"),
+        *("comment", "tweet", "utterance", "query", "review_body", "review_text", "comment_text", "description"),
+        *("headline", "title"),
+    ),
     "text_pair": ("text_pair", "sentence2", "hypothesis", "question2"),
-    "label": ("label", "labels", "score", "stars"),
+    "label": (
+        *("label", "labels", "score", "stars", "category", "class", "topic", "sentiment", "intent", "emotion"),
+        *("rating", "target"),
+    ),
     "document": ("document", "doc", "article", "doc_id"),
 }
-# Two-letter column names that are no language, though a language has the same code.
+# Choices in columns of their own: answer0, answer1, ...
+_CHOICE = re.compile(r"(ending|answer|choice|option)[_ ]?(\d+)", re.IGNORECASE)
+# Column names that are not a language, though a language has the same code.
 NOT_LANGUAGES = {"id"}
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What `load_corpus` will do with a data set's columns: the task, and where each of our columns comes from."""
+    """How `load_corpus` maps the columns of a dataset: the task, and the origin of each of our columns."""
 
     task: str
     origin: dict[str, Any]
-    flipped: bool = False  # links were counted target first
+    flipped: bool = False  # alignment links were counted target first
+    left_out: tuple[str, ...] = ()  # columns of the dataset that the task does not use
 
 
 def plan_columns(
@@ -78,134 +63,167 @@ def plan_columns(
     target: str | None = None,
     translation_languages: list[str] | None = None,
 ) -> Plan:
-    """Find the task and the origin of its columns among `available`; options always win over what is known."""
-    given = _given(available, columns)
+    """Find the task and the origin of its columns among `available`; options take precedence over known names."""
+    chosen = _check_columns(available, columns)
     if source or target:
-        given |= _direction(source, target, available, translation_languages)
-    task = task or _guess_task(available, given, translation_languages)
-    if task not in TASKS:
-        raise ValueError(f"task must be one of {', '.join(TASKS)}; got {task!r}")
-    if task in ("translation", "alignment") and not {"source", "target"} <= given.keys():
-        given = _languages(available, translation_languages, given) | given
-    origin = {name: given.get(name) or _known(name, available) for name in TASKS[task]}
-    origin |= {name: given.get(name) or _known(name, available) for name in OPTIONAL.get(task, ())}
-    origin |= {name: given[name] for name in given}
+        chosen |= _direction(source, target, available, translation_languages)
+    task = task or _guess_task(available, chosen, translation_languages)
+    row = find_task(task, "columns")
+    if task in ("translation", "alignment") and not {"source", "target"} <= chosen.keys():
+        chosen = _languages(available, translation_languages) | chosen
+    columns_of_task = (*row.columns, *row.optional_columns)
+    origin = {name: chosen.get(name) or _known(name, available) for name in columns_of_task} | chosen
     _check_complete(task, origin, available)
-    order = {name: place for place, name in enumerate(KNOWN)}
-    names = sorted((name for name in origin if origin[name] is not None), key=lambda name: order.get(name, len(order)))
-    origin = {name: origin[name] for name in names}
-    return Plan(task, origin, _is_flipped(task, origin, available))
+    order = {name: number for number, name in enumerate(KNOWN)}
+    names = sorted(origin, key=lambda name: order.get(name, len(order)))
+    origin = {name: origin[name] for name in names if origin[name] is not None}
+    used = {"sent2", "translation"}
+    for value in origin.values():
+        used |= {value} if isinstance(value, str) else set(value)
+    left_out = tuple(name for name in available if name not in used)
+    return Plan(task, origin, _is_flipped(task, origin, available), left_out)
+
+
+def by_split(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Decorate a function of one split: called with all splits, it returns the results by split."""
+
+    @wraps(function)
+    def apply(corpus: Any, *arguments: Any, **options: Any) -> Any:
+        if not isinstance(corpus, dict):
+            return function(corpus, *arguments, **options)
+        return type(corpus)({split: function(rows, *arguments, **options) for split, rows in corpus.items()})
+
+    return apply
+
+
+def label_names(corpus: Any, column: str) -> list[str] | None:
+    """Names of the classes of a column, also of a column of lists; None if it holds numbers."""
+    feature = corpus.features[column]
+    return getattr(getattr(feature, "feature", feature), "names", None)
+
+
+def column_names(dataset: Any) -> list[str]:
+    """The column names; a stream that does not know them has those of its first row."""
+    return dataset.column_names or list(next(iter(dataset)))
 
 
 def check_in_memory(dataset: Any) -> None:
-    """Refuse a stream where the whole corpus must be seen at once."""
+    """Raise an error for a stream where the whole corpus is needed at once."""
     if not hasattr(dataset, "__len__"):
         raise TypeError("this needs the whole corpus at once, not a stream; load it without streaming=True")
 
 
 def read_column(dataset: Any, name: str) -> list:
-    """All values of a column as Python objects, many times faster than row by row."""
+    """All values of a column as Python objects; much faster than row by row."""
     return dataset.select_columns([name]).with_format("arrow")[:][name].to_pylist()
 
 
-def _given(available: list[str], columns: Mapping[str, Any] | None) -> dict[str, Any]:
-    given = dict(columns or {})
-    for name, column in given.items():
-        wanted = [column] if isinstance(column, str) else list(column)
-        missing = [each for each in wanted if each not in available]
-        if missing:
-            raise ValueError(
-                f"columns maps {name!r} to {missing[0]!r}, which is not there; there are {_names(available)}"
-            )
-        given[name] = column if isinstance(column, str) else tuple(column)
-    return given
+def _check_columns(available: list[str], columns: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The user's `columns`, each of which must exist; a number is a position from 0."""
+
+    def find(name: str, column: Any) -> str:
+        if column in available:
+            return column
+        if str(column).isdigit() and int(column) < len(available):
+            return available[int(column)]
+        raise ValueError(f"columns maps {name!r} to {column!r}, which does not exist; there are {_names(available)}")
+
+    return {
+        name: find(name, column) if isinstance(column, str | int) else tuple(find(name, each) for each in column)
+        for name, column in (columns or {}).items()
+    }
 
 
-def _direction(source, target, available, inside) -> dict[str, Any]:
+def _direction(source, target, available: list[str], languages: list[str] | None) -> dict[str, Any]:
     if not (source and target):
         raise ValueError(f"give source and target together, got source={source!r} and target={target!r}")
     if source == target:
         raise ValueError(f"source and target are both {source!r}; give two different columns or languages")
-    there = inside if inside else available
     for name, column in (("source", source), ("target", target)):
-        if column not in there:
-            raise ValueError(f"{name}={column!r} is not there; there are {_names(there)}")
-    return (
-        {"source": f"translation.{source}", "target": f"translation.{target}"}
-        if inside
-        else {
-            "source": source,
-            "target": target,
-        }
-    )
+        if column not in (languages or available):
+            raise ValueError(f"{name}={column!r} does not exist; there are {_names(languages or available)}")
+    prefix = "translation." if languages else ""
+    return {"source": prefix + source, "target": prefix + target}
 
 
-def _guess_task(available: list[str], given: Mapping[str, Any], inside: list[str] | None) -> str:
-    have = {name for name in KNOWN if _known(name, available)} | set(given)
-    two_sides = {"source", "target"} <= have or bool(inside) or len(language_columns(available)) > 1
-    # Who says which column is the text or the tokens does not ask for a translation.
-    if two_sides and not given.keys() & {"text", "tokens", "sentences", "context"}:
-        return "alignment" if "sure" in have else "translation"
-    for task in ("question_answering", "multiple_choice", "token_classification", "documents", "classification"):
-        if set(TASKS[task]) - {"id"} <= have:
-            return task
-    if "text" in have:
-        return "language_modeling"
-    raise ValueError(
-        f"no task fits the columns {_names(available)}; say which is which, for example "
-        "columns={'text': 'my_text', 'label': 'my_label'} or columns={'source': 'a', 'target': 'b'}"
-    )
+def _guess_task(available: list[str], chosen: Mapping[str, Any], languages: list[str] | None) -> str:
+    names = {name for name in KNOWN if _known(name, available)} | set(chosen)
+    is_parallel = {"source", "target"} <= names or bool(languages) or len(language_codes(available)) > 1
+    # A user who names the column of the text or of the tokens does not want a translation.
+    if is_parallel and not chosen.keys() & {"text", "tokens", "sentences", "context"}:
+        return "alignment" if "sure" in names else "translation"
+    for name, task in TASKS.items():
+        if task.columns and "source" not in task.columns and set(task.columns) - {"id"} <= names:
+            return name
+    example = dict(zip(("text", "label"), available, strict=False))
+    raise ValueError(f"no task fits the columns {_names(available)}; name those to use: {_command(example)}")
 
 
-def language_columns(available: list[str]) -> list[str]:
-    """Columns named by a language code, such as en, de or pt_BR, in their order."""
+def _command(columns: Mapping[str, str]) -> str:
+    """How to choose columns, on a command line and in Python."""
+    flags = " ".join(f"--columns {shlex.quote(f'{ours}={theirs}')}" for ours, theirs in columns.items())
+    return f"{flags} (in Python columns={dict(columns)})"
+
+
+def language_codes(names: Iterable[str]) -> list[str]:
+    """The names that are a language code, such as en, de or pt_BR, in their order."""
     from babel import localedata
 
     def is_language(name: str) -> bool:
         plain = re.fullmatch(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?", name)
         return bool(plain) and name not in NOT_LANGUAGES and localedata.exists(name.replace("-", "_"))
 
-    return [name for name in available if is_language(name)]
+    return [name for name in names if is_language(name)]
 
 
-def _languages(available: list[str], inside: list[str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
+def _languages(available: list[str], languages: list[str] | None) -> dict[str, Any]:
     sides = {name: _known(name, available) for name in ("source", "target")}
     if all(sides.values()):
         return sides
-    found = inside or language_columns(available)
+    found = languages or language_codes(available)
+    if not found:
+        example = dict(zip(("source", "target"), available, strict=False))
+        raise ValueError(f"which columns are source and target? there are {_names(available)}: {_command(example)}")
     if len(found) != 2:
         raise ValueError(
             f"{len(found)} languages to choose from ({_names(found)}); pass source= and target=, "
             f"for example source={(found or ['de'])[0]!r}, target={(found or ['de', 'en'])[-1]!r}"
         )
-    prefix = "translation." if inside else ""
+    prefix = "translation." if languages else ""
     return {"source": prefix + found[0], "target": prefix + found[1]}
 
 
 def _known(name: str, available: list[str]) -> Any:
+    """The column or columns of a name among `available`, in any case."""
+    spelling = {column.lower(): column for column in reversed(available)} | {column: column for column in available}
     for candidate in KNOWN.get(name, ()):
-        needed = (candidate,) if isinstance(candidate, str) else candidate
-        if all(column in available for column in needed):
-            return candidate
+        if isinstance(candidate, str) and candidate in spelling:
+            return spelling[candidate]
+        if not isinstance(candidate, str) and all(column in spelling for column in candidate):
+            return tuple(spelling[column] for column in candidate)
+    if name == "choices":
+        found = {column: _CHOICE.fullmatch(column) for column in available}
+        numbered = sorted((int(match[2]), column) for column, match in found.items() if match)
+        return tuple(column for _, column in numbered) if len(numbered) > 1 else None
     return None
 
 
 def _check_complete(task: str, origin: Mapping[str, Any], available: list[str]) -> None:
-    # `id` can be counted, and a test set may come without its answers.
-    missing = [name for name in TASKS[task] if origin.get(name) is None and name not in ("id", "possible")]
+    # `id` can be generated, and gold links may all be sure.
+    missing = [name for name in TASKS[task].columns if origin.get(name) is None and name not in ("id", "possible")]
     if missing:
+        free = [name for name in available if name not in origin.values()] or available
         raise ValueError(
-            f"task {task} needs the column {missing[0]!r} and none of {_names(available)} is known to be it; "
-            f"pass columns={{{missing[0]!r}: ...}}"
+            f"task {task} needs the column {missing[0]!r} and none of {_names(available)} is known to be it; name it: "
+            f"{_command({missing[0]: free[0]})}"
         )
 
 
 def _is_flipped(task: str, origin: Mapping[str, Any], available: list[str]) -> bool:
-    """Links are pairs of positions in the order of the two text columns; asked the other way round they turn."""
-    sides = [origin.get("source"), origin.get("target")]
-    if task != "alignment" or not all(side in available for side in sides):
+    """Whether source and target are asked for in the opposite order of the columns, in which links are counted."""
+    if task != "alignment" or not {origin["source"], origin["target"]} <= set(available):
         return False
-    return available.index(sides[0]) > available.index(sides[1])
+    return available.index(origin["source"]) > available.index(origin["target"])
 
 
 def _names(names) -> str:

@@ -1,79 +1,81 @@
-"""One row of text to one row of token ids, for the tasks where rows stay rows."""
+"""Text to token ids and labels, for the tasks where each row of the corpus is one row of the dataset."""
 
 from __future__ import annotations
 
 from typing import Any
 
-IGNORED = -100
+from .labels import IGNORE_INDEX
 
 
 def encode_translation(
     batch: dict[str, list], tokenizer: Any, max_length: int | None = None, target_tokenizer: Any = None
 ) -> dict[str, list]:
-    """`input_ids` of the source, `labels` of the target; two tokenizers where the vocabularies are separate."""
-    limits = _limits(max_length)
+    """`input_ids` of the source, `labels` of the target; `target_tokenizer` where the vocabularies differ."""
+    options = _truncation(max_length)
     if target_tokenizer is None:
-        return dict(tokenizer(batch["source"], text_target=batch["target"], **limits))
-    encoded = tokenizer(batch["source"], **limits)
-    encoded["labels"] = target_tokenizer(text_target=batch["target"], **limits)["input_ids"]
+        return dict(tokenizer(batch["source"], text_target=batch["target"], **options))
+    encoded = tokenizer(batch["source"], **options)
+    encoded["labels"] = target_tokenizer(text_target=batch["target"], **options)["input_ids"]
     return dict(encoded)
 
 
 def encode_classification(
     batch: dict[str, list], tokenizer: Any, max_length: int | None = None, num_labels: int | None = None
 ) -> dict[str, list]:
-    """Texts or pairs with `labels`: a class, a number, or (by `num_labels`) one 0 or 1 for each of many classes."""
-    encoded = dict(tokenizer(batch["text"], batch.get("text_pair"), **_limits(max_length)))
+    """Texts or pairs with `labels`: a class, a number, or, with `num_labels`, a multi-hot vector."""
+    encoded = dict(tokenizer(batch["text"], batch.get("text_pair"), **_truncation(max_length)))
     if "label" not in batch:
         return encoded
     if num_labels is None:
         return encoded | {"labels": batch["label"]}
-    hot = [[float(number in set(row)) for number in range(num_labels)] for row in batch["label"]]
-    return encoded | {"labels": hot}
+    multi_hot = [[float(number in set(row)) for number in range(num_labels)] for row in batch["label"]]
+    return encoded | {"labels": multi_hot}
 
 
 def encode_token_classification(
     batch: dict[str, list],
     tokenizer: Any,
     max_length: int | None = None,
-    label_all_pieces: bool = False,
+    label_all_subwords: bool = False,
     tag_names: list[str] | None = None,
 ) -> dict[str, list]:
-    """Words and their tags as pieces and `labels`: the first piece has the tag, the others -100 or its inside form."""
-    encoded = tokenizer(batch["tokens"], is_split_into_words=True, **_limits(max_length))
-    inside = inside_tags(tag_names) if label_all_pieces and tag_names else None
+    """Words and tags as subwords and `labels`: the first subword has the tag, the others -100 or the inside tag."""
+    encoded = tokenizer(batch["tokens"], is_split_into_words=True, **_truncation(max_length))
+    inside = inside_tags(tag_names) if label_all_subwords and tag_names else None
     labels = [
-        align_tags(encoded.word_ids(row), tags, inside, label_all_pieces) for row, tags in enumerate(batch["tags"])
+        align_tags(encoded.word_ids(row), tags, inside, label_all_subwords) for row, tags in enumerate(batch["tags"])
     ]
     return dict(encoded) | {"labels": labels}
 
 
-def align_tags(word_ids: list[int | None], tags: list[int], inside: dict[int, int] | None, every: bool) -> list[int]:
-    """A label for every piece; special tokens and, unless `every`, later pieces of a word are not scored."""
+def align_tags(
+    word_ids: list[int | None], tags: list[int], inside: dict[int, int] | None, label_all: bool
+) -> list[int]:
+    """A label for every subword; -100 for special tokens and, unless `label_all`, for all but the first of a word."""
     labels, previous = [], None
     for word in word_ids:
         if word is None:
-            labels.append(IGNORED)
+            labels.append(IGNORE_INDEX)
         elif word != previous:
             labels.append(tags[word])
         else:
-            labels.append((inside or {}).get(tags[word], tags[word]) if every else IGNORED)
+            labels.append((inside or {}).get(tags[word], tags[word]) if label_all else IGNORE_INDEX)
         previous = word
     return labels
 
 
 def inside_tags(names: list[str]) -> dict[int, int]:
-    """B-x to I-x, where there is such a tag: a second piece of a word does not begin another entity."""
-    places = {name: number for number, name in enumerate(names)}
-    return {places[name]: places["I-" + name[2:]] for name in names if name[:2] == "B-" and "I-" + name[2:] in places}
+    """B-x to I-x, where that tag exists: the second subword of a word does not begin another entity."""
+    ids = {name: number for number, name in enumerate(names)}
+    return {ids[name]: ids["I-" + name[2:]] for name in names if name[:2] == "B-" and "I-" + name[2:] in ids}
 
 
 def encode_multiple_choice(batch: dict[str, list], tokenizer: Any, max_length: int | None = None) -> dict[str, list]:
-    """Each context paired with each of its choices: lists of `input_ids`, and `labels` with the right one."""
+    """Each context paired with each of its choices: lists of `input_ids`, and the correct one as `labels`."""
     counts = [len(choices) for choices in batch["choices"]]
     contexts = [context for context, count in zip(batch["context"], counts, strict=True) for _ in range(count)]
-    endings = [choice for choices in batch["choices"] for choice in choices]
-    flat = tokenizer(contexts, endings, **_limits(max_length))
+    choices = [choice for choices in batch["choices"] for choice in choices]
+    flat = tokenizer(contexts, choices, **_truncation(max_length))
     rows = {name: _unflatten(values, counts) for name, values in flat.items()}
     return rows | ({"labels": batch["label"]} if "label" in batch else {})
 
@@ -81,14 +83,14 @@ def encode_multiple_choice(batch: dict[str, list], tokenizer: Any, max_length: i
 def encode_documents(
     batch: dict[str, list], tokenizer: Any, max_length: int | None = None, max_sentences: int | None = None
 ) -> dict[str, list]:
-    """Documents as lists of sentences of token ids, for models that read words, then sentences."""
+    """Documents as lists of sentences of token ids, for hierarchical models."""
     documents = [[text for text in row if text and not text.isspace()] for row in batch["sentences"]]
-    for place, document in enumerate(documents):
+    for number, document in enumerate(documents):
         if not document:
-            raise ValueError(f"document {place} of this batch has no sentence with a word; remove it from the corpus")
+            raise ValueError(f"document {number} of this batch has no sentence with a word; remove it from the corpus")
     documents = [document[:max_sentences] for document in documents]
     counts = [len(document) for document in documents]
-    flat = tokenizer([text for document in documents for text in document], **_limits(max_length))
+    flat = tokenizer([text for document in documents for text in document], **_truncation(max_length))
     rows = {name: _unflatten(values, counts) for name, values in flat.items() if name != "token_type_ids"}
     return rows | ({"labels": batch["label"]} if "label" in batch else {})
 
@@ -101,5 +103,5 @@ def _unflatten(values: list, counts: list[int]) -> list[list]:
     return rows
 
 
-def _limits(max_length: int | None) -> dict[str, Any]:
+def _truncation(max_length: int | None) -> dict[str, Any]:
     return {} if max_length is None else {"truncation": True, "max_length": max_length}

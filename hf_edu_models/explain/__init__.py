@@ -1,76 +1,41 @@
-"""See inside a model: arrays first, then pictures, then pages. Names are imported when first used."""
+"""Look inside a model: arrays first, then pictures, then pages. Names are imported when first used."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from ..lazy import lazy_names
 
-_HOMES = {
-    "AttentionMap": "attention",
-    "AttentionMaps": "attention",
-    "attention_maps": "attention",
-    "save_attention": "attention_files",
-    "to_bertviz": "attention_files",
-    "write_page": "attention_page",
-    "draw_attention": "attention_pictures",
-    "load_model": "loading",
-    "Tokens": "tokens",
-    "readable_tokens": "tokens",
-    "Alignment": "alignment",
-    "LayerScore": "alignment",
-    "align": "alignment",
-    "best_layer": "alignment",
-    "score_links": "alignment",
-    "symmetrize": "alignment",
-    "draw_alignments": "alignment_pictures",
-    "draw_layers": "alignment_pictures",
-    "diagonal_links": "links",
-    "from_pharaoh": "links",
-    "merge_links": "links",
-    "to_pharaoh": "links",
-    "draw_positions": "positions",
-    "position_products": "positions",
-    "position_vectors": "positions",
-    "Contexts": "embeddings",
-    "Neighbours": "embeddings",
-    "draw_contexts": "embeddings",
-    "in_contexts": "embeddings",
-    "nearest": "embeddings",
-    "ProbeResult": "probing",
-    "draw_probe": "probing",
-    "probe": "probing",
-    "save_probe": "probing",
-    "encode_words": "words",
-    "GradientFlow": "gradients",
-    "StateFlow": "gradients",
-    "gradient_flow": "gradients",
-    "GradientFlowCallback": "gradient_callback",
-    "read_gradients": "gradient_callback",
-    "VanishingLesson": "vanishing",
-    "vanishing_gradient_lesson": "vanishing",
-    "draw_gradient_flow": "gradient_pictures",
-    "draw_lesson": "gradient_pictures",
-    "draw_training": "gradient_pictures",
-    "new_figure": "figure_style",
-    "save_figure": "figure_style",
-    "scores_by_length": "curves",
-    "predictions_of": "curves",
-    "Predictions": "curves",
-    "draw_by_length": "curve_pictures",
-    "draw_sweep": "curve_pictures",
-    "sweep": "sweeps",
-    "Variant": "sweeps",
-    "PUBLISHED": "published",
+_NAMES = {
+    "attention.maps": ("AttentionMap", "AttentionMaps", "attention_maps"),
+    "attention.files": ("save_attention", "to_bertviz"),
+    "attention.page": ("write_page",),
+    "attention.pictures": ("draw_attention",),
+    "alignment.word_alignment": ("Alignment", "LayerScore", "align", "best_layer", "score_links", "symmetrize"),
+    "alignment.pictures": ("draw_alignments", "draw_layers"),
+    "alignment.links": ("diagonal_links", "from_pharaoh", "merge_links", "to_pharaoh"),
+    "gradients.flow": ("GradientFlow", "StateFlow", "gradient_flow"),
+    "gradients.callback": ("GradientFlowCallback", "read_gradients"),
+    "gradients.vanishing": ("VanishingLesson", "vanishing_gradient_lesson"),
+    "gradients.pictures": ("draw_gradient_flow", "draw_lesson", "draw_training"),
+    "words.positions": ("draw_positions", "position_products", "position_vectors"),
+    "words.embeddings": ("Contexts", "Neighbours", "draw_contexts", "in_contexts", "nearest"),
+    "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
+    "tokens": ("Tokens", "readable_tokens"),
+    "word_tokens": ("encode_words",),
+    "..checkpoints": ("load_model",),
+    "..plotting": ("new_figure", "save_figure"),
+    # Import paths from before `experiments` had a package of its own.
+    "..experiments.by_length": ("Predictions", "predictions_of", "scores_by_length"),
+    "..experiments.pictures": ("draw_by_length", "draw_sweep"),
+    "..experiments.sweep": ("Variant", "sweep"),
+    "..experiments.published": ("PUBLISHED",),
 }
-
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"hf_edu_models.explain has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
 
 
-def __dir__() -> list[str]:
-    return __all__
+def names_in(subpackage: str) -> dict[str, str]:
+    """The public names of a subpackage and the modules that define them."""
+    homes = {name: home.split(".") for name, home in _HOMES.items()}
+    return {name: home[1] for name, home in homes.items() if home[0] == subpackage}
+
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,23 +1,27 @@
-"""What goes to the Hub and comes from it: cards, pushing, a doctor, and weights of transformers' own models."""
+"""Model cards, pushing to the Hub, and its errors. Names are imported when first used."""
 
-from .cards import make_card, write_card
-from .convert import Conversion, convert_checkpoint, from_transformers, to_transformers
-from .doctor import Report, diagnose
-from .push import Push, PushesWithCard, push_run
-from .refusals import HubRefusal, HubUnreachable
+from __future__ import annotations
 
-__all__ = [
-    "Conversion",
-    "HubRefusal",
-    "HubUnreachable",
-    "Push",
-    "PushesWithCard",
-    "Report",
-    "convert_checkpoint",
-    "diagnose",
-    "from_transformers",
-    "make_card",
-    "push_run",
-    "to_transformers",
-    "write_card",
-]
+from ..lazy import lazy_names
+
+_HOMES = {
+    "make_card": "cards.card",
+    "write_card": "cards.card",
+    "HubRejectedError": "errors",
+    "HubUnreachableError": "errors",
+    "Push": "push",
+    "PushWithCardMixin": "push",
+    "push_run": "push",
+    # Former names, for code that imports them from `hub`; the last six have packages of their own.
+    "HubRefusal": "errors",
+    "HubUnreachable": "errors",
+    "PushesWithCard": "push",
+    "Conversion": "..convert",
+    "convert_checkpoint": "..convert",
+    "from_transformers": "..convert",
+    "to_transformers": "..convert",
+    "Report": "..doctor",
+    "diagnose": "..doctor",
+}
+
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

@@ -1,4 +1,4 @@
-"""Metrics that work with no network: each an `evaluate.Metric`, on the library that defines the score.
+"""Metrics that work offline: each is an `evaluate.Metric` on the library that defines the score.
 
 metric = hf_edu_models.metrics.load("bleu")
 metric.compute(predictions=["a cat"], references=[["a cat"]])
@@ -6,10 +6,12 @@ metric.compute(predictions=["a cat"], references=[["a cat"]])
 
 from __future__ import annotations
 
-import importlib
+from importlib import import_module
 from typing import Any
 
-_HOMES = {
+from ..lazy import lazy_names
+
+_CLASSES = {
     "bleu": ("translation", "Bleu"),
     "chrf": ("translation", "Chrf"),
     "wer": ("translation", "Wer"),
@@ -24,9 +26,11 @@ _HOMES = {
     "mlm_accuracy": ("language_modeling", "MlmAccuracy"),
     "aer": ("alignment", "Aer"),
 }
-METRICS = tuple(_HOMES)
+_HOMES = {"compute_metrics_for": "compute", "preprocess_logits_for": "compute"}
+METRICS = tuple(_CLASSES)
 
-__all__ = ["METRICS", "compute_metrics_for", "load", "preprocess_logits_for"]
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)
+__all__ += ["METRICS", "load"]
 
 
 def load(name: str, config_name: str | None = None, **options: Any) -> Any:
@@ -34,23 +38,13 @@ def load(name: str, config_name: str | None = None, **options: Any) -> Any:
 
     Args:
         config_name: `f1` and `accuracy`: "multilabel" for rows of several classes.
-        options: What every evaluate module takes, such as `cache_dir`, `num_process`, `experiment_id`.
+        options: Options of every evaluate module, such as `cache_dir`, `num_process`, `experiment_id`.
     """
-    if name not in _HOMES:
+    if name not in _CLASSES:
         raise ValueError(f"metric must be one of {', '.join(METRICS)}; got {name!r}")
-    home, title = _HOMES[name]
-    metric = getattr(importlib.import_module(f".{home}", __name__), title)
+    module, class_name = _CLASSES[name]
+    metric = getattr(import_module(f".{module}", __name__), class_name)
     if config_name is not None and config_name not in metric.configs:
         allowed = ", ".join(metric.configs) or "none"
         raise ValueError(f"{name} has no configuration {config_name!r}; it has: {allowed}")
     return metric(config_name=config_name, **options)
-
-
-def __getattr__(name: str) -> Any:
-    if name in ("compute_metrics_for", "preprocess_logits_for"):
-        return getattr(importlib.import_module(".trainer", __name__), name)
-    raise AttributeError(f"hf_edu_models.metrics has no {name!r}; it has {', '.join(__all__)}")
-
-
-def __dir__() -> list[str]:
-    return __all__

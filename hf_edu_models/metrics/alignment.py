@@ -7,42 +7,36 @@ from __future__ import annotations
 
 from datasets import Features, List, Value
 
+from ..data.map_columns import parse_links
 from .base import OfflineMetric
 
-LINKS, TEXT = List(List(Value("int64"))), Value("string")
+LINKS, _TEXT = List(List(Value("int64"))), Value("string")
 
 
 class Aer(OfflineMetric):
-    """1 - (|A and S| + |A and P|) / (|A| + |S|) over all rows; every sure link is possible too.
+    """Alignment error rate: 1 - (|A and S| + |A and P|) / (|A| + |S|) over all rows; every sure link is possible too.
 
     Links are pairs [source word, target word], or a text such as "0-0 1-2". References have `sure` and `possible`.
     """
 
-    def _info(self):
-        options = [
-            Features(predictions=TEXT, references={"sure": TEXT, "possible": TEXT}),
-            Features(predictions=LINKS, references={"sure": LINKS, "possible": LINKS}),
-        ]
-        return self._describe("Alignment error rate.", "Och & Ney 2003, Computational Linguistics 29(1)", options)
+    paper = "Och & Ney 2003, Computational Linguistics 29(1)"
+    inputs = [Features(predictions=links, references={"sure": links, "possible": links}) for links in (_TEXT, LINKS)]
 
     def _compute(self, predictions, references):
-        said = sure_links = sure_found = possible_found = 0
-        for links, gold in zip(predictions, references, strict=True):
-            links, sure = as_links(links), as_links(gold["sure"])
-            possible = as_links(gold["possible"]) | sure
-            said += len(links)
-            sure_links += len(sure)
+        num_links = num_sure = sure_found = possible_found = 0
+        for links, reference in zip(predictions, references, strict=True):
+            links, sure = _as_set(links), _as_set(reference["sure"])
+            num_links += len(links)
+            num_sure += len(sure)
             sure_found += len(links & sure)
-            possible_found += len(links & possible)
-        total = said + sure_links
+            possible_found += len(links & (sure | _as_set(reference["possible"])))
+        total = num_links + num_sure
         return {
             "aer": 1 - (sure_found + possible_found) / total if total else 0.0,
-            "precision": possible_found / said if said else 0.0,
-            "recall": sure_found / sure_links if sure_links else 0.0,
+            "precision": possible_found / num_links if num_links else 0.0,
+            "recall": sure_found / num_sure if num_sure else 0.0,
         }
 
 
-def as_links(links: str | list) -> set[tuple[int, int]]:
-    if isinstance(links, str):
-        links = [pair.split("-") for pair in links.split()]
-    return {(int(i), int(j)) for i, j in links}
+def _as_set(links: str | list) -> set[tuple[int, ...]]:
+    return {tuple(link) for link in parse_links(links)}

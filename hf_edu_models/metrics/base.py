@@ -1,16 +1,25 @@
-"""What all metrics share: they keep their rows in memory, and say so when there is nothing to score."""
+"""What all metrics share: rows in memory, and errors that say what is missing."""
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import evaluate
 
 
 class OfflineMetric(evaluate.Metric):
-    """An `evaluate.Metric` that needs neither the Hub nor, in one process, a file."""
+    """An `evaluate.Metric` that needs neither the Hub nor, in one process, a file.
 
-    configs: tuple[str, ...] = ()
+    Attributes:
+        inputs: Features of one row: `predictions` and `references`; a list where several are allowed.
+        paper: The citation.
+        configs: Named configurations with their own features, such as "multilabel".
+    """
+
+    inputs: Any
+    paper: str = ""
+    configs: dict[str, Any] = {}
 
     def __init__(self, config_name: str | None = None, **options: Any):
         if options.get("num_process", 1) == 1:
@@ -20,10 +29,10 @@ class OfflineMetric(evaluate.Metric):
     def add_batch(self, *, predictions=None, references=None, **kwargs):
         """Add a batch of predictions and references; an empty one adds nothing."""
         if predictions is None or references is None:
-            raise ValueError(f"{self.name} needs predictions and references, one of each a row")
+            raise ValueError(f"{self.name} needs predictions and references, one of each per row")
         if len(predictions) != len(references):
             raise ValueError(
-                f"{self.name} got {len(predictions)} predictions and {len(references)} references; give as many of each"
+                f"{self.name} got {len(predictions)} predictions and {len(references)} references; give equal numbers"
             )
         if len(predictions):
             evaluate.Metric.add_batch(self, predictions=predictions, references=references, **kwargs)
@@ -33,10 +42,10 @@ class OfflineMetric(evaluate.Metric):
             raise ValueError(f"{self.name} has nothing to score: give predictions and references, or add some first")
         super()._finalize()
 
-    def _describe(self, description: str, citation: str, features: Any) -> evaluate.MetricInfo:
+    def _info(self) -> evaluate.MetricInfo:
         return evaluate.MetricInfo(
-            description=description,
-            citation=citation,
-            inputs_description="Args:\n    predictions: one a row.\n    references: one a row.\n",
-            features=features,
+            description=inspect.getdoc(type(self)),
+            citation=self.paper,
+            inputs_description="Args:\n    predictions: one per row.\n    references: one per row.\n",
+            features=self.configs.get(self.config_name, self.inputs),
         )

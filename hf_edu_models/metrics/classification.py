@@ -1,4 +1,4 @@
-"""Scores of classes and of numbers, by scikit-learn and scipy."""
+"""Metrics of classes and of numbers, by scikit-learn and scipy."""
 
 from __future__ import annotations
 
@@ -9,19 +9,16 @@ from datasets import Features, List, Value
 
 from .base import OfflineMetric
 
-NUMBER, FRACTION = Value("int64"), Value("float64")
-ONE_CLASS = Features(predictions=NUMBER, references=NUMBER)
-MANY_CLASSES = Features(predictions=List(NUMBER), references=List(NUMBER))
+CLASS, NUMBER = Value("int64"), Value("float64")
+ONE_CLASS = Features(predictions=CLASS, references=CLASS)
+MULTILABEL = {"multilabel": Features(predictions=List(CLASS), references=List(CLASS))}
 
 
 class Accuracy(OfflineMetric):
-    """Share of right classes; configuration "multilabel": of rows where every 0 and 1 is right."""
+    """Share of correct classes; configuration "multilabel": share of rows whose 0s and 1s are all correct."""
 
-    configs = ("multilabel",)
-
-    def _info(self):
-        features = MANY_CLASSES if self.config_name == "multilabel" else ONE_CLASS
-        return self._describe("Accuracy by scikit-learn.", "scikit-learn: Pedregosa et al. 2011", features)
+    paper = "scikit-learn: Pedregosa et al. 2011"
+    inputs, configs = ONE_CLASS, MULTILABEL
 
     def _compute(self, predictions, references, normalize: bool = True, sample_weight=None):
         from sklearn.metrics import accuracy_score
@@ -33,11 +30,8 @@ class Accuracy(OfflineMetric):
 class F1(OfflineMetric):
     """Harmonic mean of precision and recall; configuration "multilabel": rows of 0 and 1."""
 
-    configs = ("multilabel",)
-
-    def _info(self):
-        features = MANY_CLASSES if self.config_name == "multilabel" else ONE_CLASS
-        return self._describe("F1 by scikit-learn.", "scikit-learn: Pedregosa et al. 2011", features)
+    paper = "scikit-learn: Pedregosa et al. 2011"
+    inputs, configs = ONE_CLASS, MULTILABEL
 
     def _compute(self, predictions, references, average: str | None = "binary", **options: Any):
         from sklearn.metrics import f1_score
@@ -47,10 +41,10 @@ class F1(OfflineMetric):
 
 
 class Matthews(OfflineMetric):
-    """Matthews correlation of the classes, the score of CoLA."""
+    """Matthews correlation of the classes, the metric of CoLA."""
 
-    def _info(self):
-        return self._describe("Matthews correlation by scikit-learn.", "Matthews 1975", ONE_CLASS)
+    paper = "Matthews 1975"
+    inputs = ONE_CLASS
 
     def _compute(self, predictions, references, sample_weight=None):
         from sklearn.metrics import matthews_corrcoef
@@ -59,14 +53,10 @@ class Matthews(OfflineMetric):
 
 
 class PearsonSpearman(OfflineMetric):
-    """Correlation of values and of ranks, the scores of STS-B; not a number where one side is constant."""
+    """Pearson and Spearman correlation, the metrics of STS-B; NaN where one side is constant."""
 
-    def _info(self):
-        return self._describe(
-            "Pearson and Spearman correlation by scipy.",
-            "scipy: Virtanen et al. 2020",
-            Features(predictions=FRACTION, references=FRACTION),
-        )
+    paper = "scipy: Virtanen et al. 2020"
+    inputs = Features(predictions=NUMBER, references=NUMBER)
 
     def _compute(self, predictions, references):
         from scipy.stats import pearsonr, spearmanr

@@ -1,4 +1,4 @@
-"""Scores of language models: perplexity over all tokens, accuracy on masked ones."""
+"""Metrics of language models: perplexity over all tokens, accuracy on masked tokens."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import math
 import numpy as np
 from datasets import Features, List, Value
 
+from ..data.labels import IGNORE_INDEX
 from .base import OfflineMetric
+
+_TOKEN_IDS = List(Value("int64"))
 
 
 class Perplexity(OfflineMetric):
-    """exp(total negative log-likelihood / number of tokens): rows weigh by their tokens, never by batches.
+    """exp(total negative log-likelihood / number of tokens): every token has the same weight, whatever its batch.
 
     Predictions are summed negative log-likelihoods in nats, references the numbers of tokens they are summed over.
     """
 
-    def _info(self):
-        features = Features(predictions=Value("float64"), references=Value("int64"))
-        return self._describe("Perplexity from summed losses.", "Jelinek et al. 1977", features)
+    paper = "Jelinek et al. 1977"
+    inputs = Features(predictions=Value("float64"), references=Value("int64"))
 
     def _compute(self, predictions, references, words: int | None = None):
-        """`words` gives a perplexity a word as well, which is comparable between vocabularies."""
+        """With `words`, the number of words, also a perplexity per word, comparable between vocabularies."""
         total, tokens = math.fsum(predictions), int(sum(references))
         if tokens < 1:
             raise ValueError(f"a perplexity needs one token or more, got {tokens}")
@@ -30,23 +32,21 @@ class Perplexity(OfflineMetric):
 
 
 class MlmAccuracy(OfflineMetric):
-    """Share of masked tokens that were found; places with the label -100 do not count."""
+    """Share of masked tokens that are predicted correctly; labels of -100 do not count."""
 
-    def _info(self):
-        tokens = List(Value("int64"))
-        features = Features(predictions=tokens, references=tokens)
-        return self._describe("Accuracy on masked tokens.", "Devlin et al. 2019, arXiv:1810.04805", features)
+    paper = "Devlin et al. 2019, arXiv:1810.04805"
+    inputs = Features(predictions=_TOKEN_IDS, references=_TOKEN_IDS)
 
     def _compute(self, predictions, references):
-        found, masked = 0, 0
-        for said, wanted in zip(predictions, references, strict=True):
-            if len(said) != len(wanted):
-                raise ValueError(f"a row has {len(said)} predictions and {len(wanted)} labels; they must be as many")
-            said, wanted = np.asarray(said), np.asarray(wanted)
-            kept = wanted != -100
-            masked += int(kept.sum())
-            found += int((said[kept] == wanted[kept]).sum())
-        return {"mlm_accuracy": found / masked if masked else math.nan, "masked_tokens": masked}
+        correct, masked = 0, 0
+        for ids, labels in zip(predictions, references, strict=True):
+            if len(ids) != len(labels):
+                raise ValueError(f"a row has {len(ids)} predictions and {len(labels)} labels; give equal numbers")
+            ids, labels = np.asarray(ids), np.asarray(labels)
+            is_masked = labels != IGNORE_INDEX
+            masked += int(is_masked.sum())
+            correct += int((ids == labels)[is_masked].sum())
+        return {"mlm_accuracy": correct / masked if masked else math.nan, "masked_tokens": masked}
 
 
 def _exp(value: float) -> float:

@@ -1,4 +1,4 @@
-"""SQuAD's exact match and F1, from 0 to 100, also for questions without an answer.
+"""SQuAD's exact match and F1.
 
 Papers: Rajpurkar et al. 2016, arXiv:1606.05250, Section 6.1; Rajpurkar et al. 2018, arXiv:1806.03822.
 """
@@ -13,47 +13,48 @@ from datasets import Features, List, Value
 
 from .base import OfflineMetric
 
-TEXT = Value("string")
+_TEXT = Value("string")
 
 
 class Squad(OfflineMetric):
-    """Best match over the answers that people gave, punctuation, case and articles aside."""
+    """SQuAD's exact match and F1, from 0 to 100: the best over all reference answers, also for unanswerable questions.
 
-    def _info(self):
-        answers = {"text": List(TEXT), "answer_start": List(Value("int32"))}
-        features = Features(
-            predictions={"id": TEXT, "prediction_text": TEXT},
-            references={"id": TEXT, "answers": answers},
-        )
-        return self._describe(__doc__, "Rajpurkar et al. 2016, arXiv:1606.05250", features)
+    Punctuation, case and articles do not count.
+    """
+
+    paper = "Rajpurkar et al. 2016, arXiv:1606.05250"
+    inputs = Features(
+        predictions={"id": _TEXT, "prediction_text": _TEXT},
+        references={"id": _TEXT, "answers": {"text": List(_TEXT), "answer_start": List(Value("int32"))}},
+    )
 
     def _compute(self, predictions, references):
-        said = {row["id"]: row["prediction_text"] for row in predictions}
+        texts = {row["id"]: row["prediction_text"] for row in predictions}
         exact, overlap = [], []
         for row in references:
-            if row["id"] not in said:
+            if row["id"] not in texts:
                 raise ValueError(f"there is no prediction for the question {row['id']!r}; give one for every reference")
-            golds = answers_of(row)
-            exact.append(max(plain(said[row["id"]]) == plain(gold) for gold in golds))
-            overlap.append(max(word_f1(said[row["id"]], gold) for gold in golds))
+            prediction, answers = texts[row["id"]], answers_of(row)
+            exact.append(max(_normalise(prediction) == _normalise(answer) for answer in answers))
+            overlap.append(max(word_f1(prediction, answer) for answer in answers))
         return {"exact_match": 100 * sum(exact) / len(exact), "f1": 100 * sum(overlap) / len(overlap)}
 
 
 def answers_of(reference: dict) -> list[str]:
-    """The gold answers that have a word left; a question without one has the empty answer."""
-    return [text for text in reference["answers"]["text"] if plain(text)] or [""]
+    """The reference answers that are not empty when normalised; the empty answer where there are none."""
+    return [text for text in reference["answers"]["text"] if _normalise(text)] or [""]
 
 
-def plain(text: str) -> str:
+def word_f1(prediction: str, answer: str) -> float:
+    """F1 of the bags of words; where one side is empty, whether both are."""
+    predicted, correct = _normalise(prediction).split(), _normalise(answer).split()
+    if not predicted or not correct:
+        return float(predicted == correct)
+    common = sum((Counter(predicted) & Counter(correct)).values())
+    return 2 * common / (len(predicted) + len(correct))
+
+
+def _normalise(text: str) -> str:
     """Lower case, without punctuation and the articles a, an, the, one space between words."""
     text = "".join(character for character in text.lower() if character not in string.punctuation)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
-
-
-def word_f1(prediction: str, gold: str) -> float:
-    """F1 of the bags of words; where one side is empty, whether both are."""
-    said, right = plain(prediction).split(), plain(gold).split()
-    if not said or not right:
-        return float(said == right)
-    common = sum((Counter(said) & Counter(right)).values())
-    return 2 * common / (len(said) + len(right))

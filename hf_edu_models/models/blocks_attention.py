@@ -1,7 +1,7 @@
-"""Attention of the recurrent rungs: five ways to score, and one way to look back at a short past.
+"""Attention of the recurrent models: the scores, the softmax over them, and attention over a window of past states.
 
-A score compares one query, a decoder state, with every key, made of an annotation. `prepare` does once for a source
-what does not depend on the query.
+A score compares one query, a decoder state s, with every key, made of an annotation h_j. `prepare` computes once for a
+source what does not depend on the query. A new score is a class and one entry in `SCORES`, nothing else.
 
 Shapes: B batch, S source length, T time steps, D hidden size, A alignment size, W window.
 """
@@ -10,17 +10,37 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .blocks_fused_steps import FusedAdditive, FusedCosine, FusedDot
 from .blocks_masks import last_states
 
 
-class DotScore(nn.Module):
-    """Luong et al. 2015, `dot`: how far two states point the same way, times their lengths."""
+class AttentionScore(nn.Module):
+    """Base class of the scores; `forward(query, keys)` returns scores (B, S).
+
+    `fused` is the score in the form of `blocks_fused_steps.py`. It is not inherited, because a subclass may compute
+    something else; a score without one runs eager.
+    """
+
+    fused = None
+    needs_equal_sizes = False  # whether query and annotation must have the same size
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        cls.fused = vars(cls).get("fused")
 
     def __init__(self, query_size: int, key_size: int, align_size: int):
         super().__init__()
 
     def prepare(self, annotations: Tensor) -> Tensor:
+        """The keys."""
         return annotations
+
+
+class DotScore(AttentionScore):
+    """Luong et al. 2015, `dot`: e_j = s . h_j"""
+
+    fused = FusedDot
+    needs_equal_sizes = True
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
         scores = torch.einsum("bd,bsd->bs", query, keys)  # (B, S)
@@ -28,24 +48,36 @@ class DotScore(nn.Module):
 
 
 class ScaledDotScore(DotScore):
-    """Vaswani et al. 2017, Section 3.2.1: the dot product over the square root of its size, which the keys carry."""
+    """Vaswani et al. 2017, Section 3.2.1: e_j = s . h_j / sqrt(d); the keys carry the factor."""
+
+    fused = FusedDot
 
     def prepare(self, annotations: Tensor) -> Tensor:
         return annotations * annotations.shape[-1] ** -0.5
 
 
+def to_unit_length(states: Tensor) -> Tensor:
+    """x / |x|, and zero for zero: the smallest length is a number that float16 has, too."""
+    return F.normalize(states, dim=-1, eps=max(1e-12, torch.finfo(states.dtype).tiny))
+
+
 class CosineScore(DotScore):
-    """The angle alone: the dot product of unit vectors."""
+    """The cosine of the angle: e_j = s . h_j / (|s| |h_j|)"""
+
+    fused = FusedCosine
 
     def prepare(self, annotations: Tensor) -> Tensor:
-        return F.normalize(annotations, dim=-1)
+        return to_unit_length(annotations)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return super().forward(F.normalize(query, dim=-1), keys)
+        return super().forward(to_unit_length(query), keys)
 
 
 class GeneralScore(DotScore):
-    """Luong et al. 2015, `general`: a learnt matrix between the two."""
+    """Luong et al. 2015, `general`: e_j = s . (W_a h_j)"""
+
+    fused = FusedDot
+    needs_equal_sizes = False
 
     def __init__(self, query_size: int, key_size: int, align_size: int):
         super().__init__(query_size, key_size, align_size)
@@ -55,11 +87,13 @@ class GeneralScore(DotScore):
         return self.key_proj(annotations)
 
 
-class AdditiveScore(nn.Module):
-    """Bahdanau et al. 2015, arXiv:1409.0473, App. A.1.2: a layer of tanh units that sees both."""
+class AdditiveScore(AttentionScore):
+    """Bahdanau et al. 2015, App. A.1.2: e_ij = v_a . tanh(W_a s_{i-1} + U_a h_j)"""
+
+    fused = FusedAdditive
 
     def __init__(self, query_size: int, key_size: int, align_size: int):
-        super().__init__()
+        super().__init__(query_size, key_size, align_size)
         self.query_weight = nn.Parameter(torch.empty(align_size, query_size))  # W_a
         self.key_weight = nn.Parameter(torch.empty(align_size, key_size))  # U_a
         self.score_vector = nn.Parameter(torch.empty(align_size))  # v_a
@@ -85,39 +119,42 @@ SCORES = {
 }
 
 
-def attend(scores: Tensor, annotations: Tensor, keep: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Turn scores into weights that sum to one, and the weights into a context."""
-    if keep is not None:
-        scores = scores.masked_fill(~keep, torch.finfo(scores.dtype).min)
+def attend(scores: Tensor, annotations: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
+    """alpha_ij = exp(e_ij) / sum_k exp(e_ik), Eq. (6); c_i = sum_j alpha_ij h_j, Eq. (5) of Bahdanau et al. 2015."""
+    if mask is not None:
+        scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
     weights = scores.softmax(dim=-1)  # (B, S)  alpha_ij, Eq. (6)
     context = torch.einsum("bs,bsd->bd", weights, annotations)  # (B, D)  c_i, Eq. (5)
     return context, weights
 
 
 class WindowAttention(nn.Module):
-    """Each position looks back at the `window` states before it (after Daniluk et al. 2017, arXiv:1702.04521)."""
+    """Each position attends over the `window` states before it (after Daniluk et al. 2017, arXiv:1702.04521).
+
+    e_tj = v . tanh(W h_t + U h_j) for j = t-window .. t-1;  c_t = sum_j softmax(e_t)_j h_j;  out_t = tanh(V [h_t; c_t])
+    """
 
     def __init__(self, hidden_size: int, window: int):
         super().__init__()
         self.window = window
-        self.query_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.key_proj = nn.Linear(hidden_size, hidden_size, bias=False)
-        self.score_proj = nn.Linear(hidden_size, 1, bias=False)
-        self.output_proj = nn.Linear(2 * hidden_size, hidden_size, bias=False)
+        self.query_proj = nn.Linear(hidden_size, hidden_size, bias=False)  # W
+        self.key_proj = nn.Linear(hidden_size, hidden_size, bias=False)  # U
+        self.score_proj = nn.Linear(hidden_size, 1, bias=False)  # v
+        self.output_proj = nn.Linear(2 * hidden_size, hidden_size, bias=False)  # V
 
     def start(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
-        """A memory with nothing in it: states, and a 1 for each that is real."""
+        """The window before the first token: zero states, and a 0 for each, because none is real."""
         batch, _, size = hidden_states.shape
         return hidden_states.new_zeros(batch, self.window, size), hidden_states.new_zeros(batch, self.window, 1)
 
     def forward(
-        self, hidden_states: Tensor, memory: tuple[Tensor, Tensor], keep: Tensor | None
+        self, hidden_states: Tensor, window_states: tuple[Tensor, Tensor], mask: Tensor | None
     ) -> tuple[Tensor, Tensor, tuple[Tensor, Tensor]]:
-        """Real tokens must be in front. Returns outputs, weights and the memory for what follows."""
+        """Padding must be last. Returns the outputs, the weights and the window for the tokens that follow."""
         length = hidden_states.shape[1]
-        is_real = torch.ones_like(hidden_states[:, :, :1]) if keep is None else keep[:, :, None]  # (B, T, 1)
-        states = torch.cat([memory[0], hidden_states], dim=1)
-        is_real = torch.cat([memory[1], is_real.to(states.dtype)], dim=1)
+        is_real = torch.ones_like(hidden_states[:, :, :1]) if mask is None else mask[:, :, None]  # (B, T, 1)
+        states = torch.cat([window_states[0], hidden_states], dim=1)
+        is_real = torch.cat([window_states[1], is_real.to(states.dtype)], dim=1)
         keys = self.key_proj(states).unfold(1, self.window, 1)[:, :length].transpose(2, 3)  # (B, T, W, D)
         aligned = torch.tanh(self.query_proj(hidden_states)[:, :, None] + keys)  # (B, T, W, D)
         scores = self.score_proj(aligned).squeeze(-1)  # (B, T, W)
@@ -127,5 +164,5 @@ class WindowAttention(nn.Module):
         past = states.unfold(1, self.window, 1)[:, :length]  # (B, T, D, W)
         context = torch.einsum("btw,btdw->btd", weights, past)  # (B, T, D)
         outputs = torch.tanh(self.output_proj(torch.cat([hidden_states, context], dim=-1)))  # (B, T, D)
-        memory = last_states(states, keep, self.window), last_states(is_real, keep, self.window)
-        return outputs, weights, memory
+        window_states = last_states(states, mask, self.window), last_states(is_real, mask, self.window)
+        return outputs, weights, window_states

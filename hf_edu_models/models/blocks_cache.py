@@ -1,17 +1,19 @@
 """The recurrent state as a transformers `Cache`, so that `generate()` carries, reorders and accepts it.
 
-Shapes: B batch, D hidden size.
+Also the cross-attention cache of a source that several beams share.
 """
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, EncoderDecoderCache
+
+from .blocks_base import EduPreTrainedModel
 
 
 class StateLayer(CacheLayerMixin):
-    """What one layer remembers: `keys` is its hidden state, `values` its cell memory, if it has one.
+    """The state of one layer: `keys` is its hidden state, `values` its cell state, if it has one.
 
-    Batch comes first. The tensors are replaced and never written to, so a state that was handed out stays as it was.
+    Batch first. The tensors are replaced and never written in place, so a state that was returned stays as it was.
     """
 
     is_sliding = False
@@ -40,7 +42,7 @@ class StateLayer(CacheLayerMixin):
         return self.seen_tokens + query_length, 0
 
     def replace(self, change) -> None:
-        """Put every tensor through `change`."""
+        """Apply `change` to every tensor."""
         self.keys = None if self.keys is None else change(self.keys)
         self.values = None if self.values is None else change(self.values)
 
@@ -52,6 +54,13 @@ class StateLayer(CacheLayerMixin):
 
     def batch_repeat_interleave(self, repeats: int) -> None:
         self.replace(lambda states: states.repeat_interleave(repeats, dim=0))
+
+    def crop(self, tokens_to_remove: int) -> None:
+        if tokens_to_remove:
+            raise ValueError(
+                "a recurrent state cannot forget its last tokens, as assisted generation needs; choose an "
+                "assistant_model with an attention cache (a Transformer or GPT)"
+            )
 
     def offload(self) -> None:
         self.replace(lambda states: states.to("cpu", non_blocking=True))
@@ -65,13 +74,13 @@ class StateLayer(CacheLayerMixin):
 
 
 class RecurrentCache(Cache):
-    """One `StateLayer` a level; levels appear as the model writes them."""
+    """One `StateLayer` per layer of the model, created when it is first written."""
 
     def __init__(self):
         super().__init__(layer_class_to_replicate=StateLayer)
 
     def state(self, layer_idx: int) -> tuple[Tensor, ...] | None:
-        """The state of one level as its cell takes it, or None before the first token."""
+        """The state of one layer as its cell takes it, or None before the first token."""
         if layer_idx >= len(self.layers):
             return None
         layer = self.layers[layer_idx]
@@ -81,9 +90,62 @@ class RecurrentCache(Cache):
         self.update(state[0], state[1] if len(state) > 1 else None, layer_idx, new_tokens=new_tokens)
 
     def detach(self) -> "RecurrentCache":
-        """A copy cut from the graph: truncated backpropagation carries it into the next batch."""
+        """A copy without gradient: truncated backpropagation through time carries it into the next batch."""
         copy = RecurrentCache()
         for layer_idx, layer in enumerate(self.layers):
             state = tuple(states.detach() for states in self.state(layer_idx))
             copy.write(layer_idx, state, layer.seen_tokens)
         return copy
+
+
+class SharedSourceLayer(DynamicLayer):
+    """Keys and values of a source for cross-attention: read as one row for each beam, stored once for all of them."""
+
+    def __init__(self, keys: Tensor, values: Tensor, num_beams: int):
+        self.shared: dict[str, tuple[Tensor | None, int]] = {}
+        super().__init__()
+        self.dtype, self.device, self.is_initialized = keys.dtype, keys.device, True
+        self.shared = {"keys": (keys, num_beams), "values": (values, num_beams)}
+
+    def read(self, name: str) -> Tensor | None:
+        states, num_beams = self.shared[name]
+        return states if states is None or num_beams == 1 else states.repeat_interleave(num_beams, dim=0)
+
+    def write(self, name: str, states: Tensor | None) -> None:
+        self.shared[name] = states, 1
+
+    keys = property(lambda self: self.read("keys"), lambda self, states: self.write("keys", states))
+    values = property(lambda self: self.read("values"), lambda self, states: self.write("values", states))
+
+    def get_seq_length(self) -> int:
+        return self.shared["keys"][0].shape[-2] if self.is_initialized else 0
+
+    def reorder_cache(self, beam_idx: Tensor) -> None:
+        """Beams of one source change places among themselves: nothing to move."""
+        num_beams = self.shared["keys"][1]
+        sources = torch.arange(len(beam_idx), device=beam_idx.device) // num_beams
+        if not torch.equal(beam_idx // num_beams, sources):
+            super().reorder_cache(beam_idx)
+
+
+def cache_source(
+    cache: EncoderDecoderCache, keys_and_values: tuple[tuple[Tensor, Tensor], ...], num_beams: int
+) -> None:
+    """Fill the cross-attention cache with the keys and values of every layer."""
+    for number, (keys, values) in enumerate(keys_and_values):
+        cache.is_updated[number] = True
+        if num_beams == 1:
+            cache.cross_attention_cache.update(keys, values, number)
+    if num_beams > 1:
+        layers = [SharedSourceLayer(keys, values, num_beams) for keys, values in keys_and_values]
+        cache.cross_attention_cache.layers = layers
+
+
+class StatefulPreTrainedModel(EduPreTrainedModel):
+    """What the models with a `RecurrentCache` declare to transformers."""
+
+    _is_stateful = True
+
+    @classmethod
+    def _supports_default_dynamic_cache(cls) -> bool:
+        return False

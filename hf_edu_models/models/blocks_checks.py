@@ -1,6 +1,6 @@
-"""What a model refuses, each with one sentence: what was given, what is allowed, what to do.
+"""Checks of a model's inputs; each error names the value, what is allowed and what to do.
 
-The checks read values, so they are left out while `torch.compile` traces.
+The checks read values, so they are skipped while `torch.compile` traces.
 """
 
 import torch
@@ -8,7 +8,10 @@ from torch import Tensor
 
 
 def check_tokens(input_ids: Tensor | None, attention_mask: Tensor | None, vocab_size: int, name: str = "input_ids"):
-    """Refuse an empty batch, an id outside the vocabulary, and a row that the mask hides altogether."""
+    """Reject an empty batch, an id outside the vocabulary, and a row that is all padding.
+
+    A mask of other than two dimensions is the caller's own for each query and key, and is taken as it is.
+    """
     if torch.compiler.is_compiling():
         return
     if input_ids is not None:
@@ -20,7 +23,7 @@ def check_tokens(input_ids: Tensor | None, attention_mask: Tensor | None, vocab_
                 f"{name} has the token id {low if low < 0 else high}, but the vocabulary has ids 0 to "
                 f"{vocab_size - 1}; check the tokenizer or call resize_token_embeddings"
             )
-    if attention_mask is not None:
+    if attention_mask is not None and attention_mask.ndim == 2:
         hidden_rows = (attention_mask.sum(dim=1) == 0).nonzero()
         if len(hidden_rows) > 0:
             raise ValueError(
@@ -33,8 +36,15 @@ def check_one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None):
         raise ValueError("give either input_ids or inputs_embeds, and not both")
 
 
+def check_and_embed(embed_tokens, config, input_ids, attention_mask, inputs_embeds) -> Tensor:
+    """Embeddings (B, T, E) of checked inputs."""
+    check_one_of(input_ids, inputs_embeds)
+    check_tokens(input_ids, attention_mask, config.vocab_size)
+    return embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
+
+
 def check_labels(labels: Tensor, num_labels: int):
-    """Refuse a label that is neither a class nor -100."""
+    """Reject a label that is neither a class nor -100."""
     if torch.compiler.is_compiling() or labels.numel() == 0:
         return
     real = labels[labels != -100]
@@ -44,12 +54,20 @@ def check_labels(labels: Tensor, num_labels: int):
 
 
 def check_length(length: int, limit: int):
-    """Refuse a sequence that has no more positions to stand on."""
+    """Reject a sequence that is longer than the position embeddings."""
+    if torch.compiler.is_exporting():  # a comparison would become a limit of the exported program
+        return
     if length > limit:
         raise ValueError(
             f"the sequence has {length} tokens, but max_position_embeddings is {limit}; cut it (truncation=True, "
             f"max_length={limit} in the tokenizer) or split it"
         )
+
+
+def check_positions(position_ids: Tensor, limit: int):
+    """Reject a position that has no embedding; packed documents may be longer than the limit together."""
+    if not torch.compiler.is_compiling():
+        check_length(int(position_ids.max()) + 1, limit)
 
 
 def check_token_types(token_type_ids: Tensor | None, type_vocab_size: int):

@@ -1,6 +1,6 @@
-"""Dropout that does not spend its time on random numbers.
+"""Dropout that is faster on a CPU.
 
-On a CPU `nn.Dropout` draws a whole random number for each it may drop; 16 bits are enough, and four fit into one draw.
+`nn.Dropout` draws one random number per element; 16 random bits are enough, and one draw of 64 bits gives four.
 """
 
 import torch
@@ -10,15 +10,15 @@ STEPS = 2**16  # of probability
 
 
 class Dropout(nn.Dropout):
-    """`nn.Dropout`, with its probability rounded to 1/65536 and four decisions drawn at once where that is faster."""
+    """`nn.Dropout` with its probability rounded to 1/65536: y = x * m / (1 - p), m ~ Bernoulli(1 - p)."""
 
     def forward(self, states: Tensor) -> Tensor:
         dropped = round(self.p * STEPS)
-        is_elsewhere = states.device.type != "cpu" or torch.compiler.is_compiling()
-        if not self.training or dropped in (0, STEPS) or is_elsewhere:
+        uses_torch = states.device.type != "cpu" or torch.compiler.is_compiling()
+        if not self.training or dropped in (0, STEPS) or uses_torch:
             return super().forward(states)
         count = states.numel()
         draws = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None)
-        numbers = draws.view(torch.int16)[:count].view(states.shape)  # each of 65536 values as likely as the others
-        keep = (numbers >= dropped - STEPS // 2).to(states.dtype)
-        return states * keep.mul_(STEPS / (STEPS - dropped))
+        numbers = draws.view(torch.int16)[:count].view(states.shape)  # uniform over 65536 values
+        mask = (numbers >= dropped - STEPS // 2).to(states.dtype)
+        return states * mask.mul_(STEPS / (STEPS - dropped))

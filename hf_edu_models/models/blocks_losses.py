@@ -1,7 +1,7 @@
-"""Losses that are right under gradient accumulation and with several processes, and never hold the logits twice.
+"""Losses and outputs of the heads. Losses are right under gradient accumulation and with several processes.
 
-Trainer hands `num_items_in_batch`, the number of labels in all the batches of one update; dividing the sum by it makes
-four batches of 8 equal one of 32. Without it the loss is the mean.
+-100 marks a label that is ignored. Trainer passes `num_items_in_batch`, the number of labels in all batches of one
+update; dividing the sum by it makes four batches of 8 equal one of 32. Without it the loss is the mean.
 
 Shapes: P labelled positions, D hidden size, V vocabulary.
 """
@@ -14,10 +14,12 @@ from .blocks_checks import check_labels
 
 
 class LinearCrossEntropy(torch.autograd.Function):
-    """Cross-entropy of a linear layer, a chunk of positions at a time.
+    """Cross-entropy of a linear layer, one chunk of positions at a time.
 
-    Each chunk's gradient is taken while its logits are at hand, so backward only scales what is ready: no position's
-    logits are computed twice, and no more than one chunk of them exists.
+    loss = sum_p log(sum_v exp(z_pv)) - (1 - eps) z_py - eps mean_v(z_pv), with logits z = h W^T + b and smoothing eps
+
+    The gradient of a chunk is computed while its logits exist, and backward only scales it: no logits are computed
+    twice, and no more than one chunk of them is in memory.
     """
 
     @staticmethod
@@ -26,31 +28,31 @@ class LinearCrossEntropy(torch.autograd.Function):
         hidden_grad = torch.empty_like(hidden_states) if needs_grad else None  # (P, D)
         weight_grad = torch.zeros_like(weight) if needs_grad else None  # (V, D)
         bias_grad = torch.zeros_like(bias) if needs_grad and bias is not None else None  # (V,)
-        mean_word = weight.mean(dim=0, keepdim=True), None if bias is None else bias.mean(dim=0, keepdim=True)
+        mean_row = weight.mean(dim=0, keepdim=True), None if bias is None else bias.mean(dim=0, keepdim=True)
         loss = hidden_states.new_zeros((), dtype=torch.promote_types(hidden_states.dtype, torch.float32))
         for start in range(0, len(labels), chunk_size):
             chunk = slice(start, start + chunk_size)
-            wanted = labels[chunk, None]
+            targets = labels[chunk, None]
             logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)
             # In place from here on: shift, exponentiate, divide. What is left is the softmax.
             highest = logits.amax(dim=-1, keepdim=True)
             logits -= highest
-            aim = (1 - smoothing) * logits.gather(1, wanted)
+            target_logits = (1 - smoothing) * logits.gather(1, targets)
             if smoothing:
-                aim += smoothing * (F.linear(hidden_states[chunk], *mean_word).to(loss.dtype) - highest)
+                target_logits += smoothing * (F.linear(hidden_states[chunk], *mean_row).to(loss.dtype) - highest)
             totals = logits.exp_().sum(dim=-1, keepdim=True)
-            loss += (totals.log() - aim).sum()
+            loss += (totals.log() - target_logits).sum()
             if needs_grad:
                 logits_grad = logits.div_(totals)
-                logits_grad.scatter_add_(1, wanted, torch.full_like(totals, smoothing - 1.0))
+                logits_grad.scatter_add_(1, targets, torch.full_like(totals, smoothing - 1.0))
                 logits_grad = logits_grad.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
                 weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
                 if bias is not None:
                     bias_grad += logits_grad.sum(dim=0)
         if needs_grad and smoothing:
-            # What is spread evenly pulls every word alike, so it is taken off sums, not off the logits.
-            hidden_grad -= smoothing * mean_word[0]
+            # Smoothing adds the same gradient to every logit, so it is subtracted from the sums.
+            hidden_grad -= smoothing * mean_row[0]
             weight_grad -= smoothing / len(weight) * hidden_states.sum(dim=0)
             if bias is not None:
                 bias_grad -= smoothing * len(labels) / len(weight)
@@ -63,70 +65,95 @@ class LinearCrossEntropy(torch.autograd.Function):
         return *grads, None, None, None
 
 
+def is_plain_linear(module: nn.Module) -> bool:
+    """Whether `module(x)` is x W^T + b and nothing else, so that a fast path may read its weights.
+
+    PEFT and quantizers replace the module or its weight, hooks and Accelerate wrap its call.
+    """
+    if type(module) is not nn.Linear or type(module.weight) not in (nn.Parameter, Tensor) or "forward" in vars(module):
+        return False
+    hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
+    return not any(hooks) and not nn.modules.module._has_any_global_hook()
+
+
 def token_loss(
     hidden_states: Tensor,
-    lm_head: nn.Linear,
+    lm_head: nn.Module,
     labels: Tensor,
     num_items_in_batch=None,
     label_smoothing: float = 0.0,
     chunk_size: int = 1024,
 ) -> Tensor:
     """Cross-entropy of `lm_head(hidden_states)` at the positions whose label is not -100."""
-    check_labels(labels, lm_head.out_features)
+    is_plain = is_plain_linear(lm_head)
+    if is_plain:
+        check_labels(labels, lm_head.out_features)
     labels = labels.reshape(-1).to(hidden_states.device)
     counted = (labels != -100).nonzero().squeeze(1)  # (P,)
     hidden_states = hidden_states.reshape(-1, hidden_states.shape[-1])[counted]  # (P, D)
+    if not is_plain:
+        return logits_loss(lm_head(hidden_states), labels[counted], num_items_in_batch, label_smoothing)
     loss = LinearCrossEntropy.apply(
         hidden_states, lm_head.weight, lm_head.bias, labels[counted], label_smoothing, chunk_size
     )
-    return loss / divisor(len(counted), num_items_in_batch, loss)
+    return loss / _divisor(len(counted), num_items_in_batch, loss)
 
 
-def divisor(count: int, num_items_in_batch, loss: Tensor):
+def _divisor(count: int, num_items_in_batch, loss: Tensor):
     if num_items_in_batch is None:
         return max(count, 1)
     return num_items_in_batch.to(loss.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
 
 
-def predict_words(
+def lm_loss_and_logits(
     features: Tensor,
-    lm_head: nn.Linear,
+    lm_head: nn.Module,
     labels: Tensor | None,
     skip_logits: bool,
     num_items_in_batch=None,
     label_smoothing: float = 0.0,
 ) -> tuple[Tensor | None, Tensor | None]:
-    """Loss and logits, each where it is wanted: logits of every position are most of a training step's memory."""
-    if skip_logits and labels is not None:
+    """The loss if there are labels, and the logits unless they are skipped: they are most of the memory of training."""
+    if labels is None:
+        return None, lm_head(features)
+    # How many labels count is known only when a compiled program runs: it computes all logits.
+    if skip_logits and not torch.compiler.is_compiling():
         return token_loss(features, lm_head, labels, num_items_in_batch, label_smoothing), None
     logits = lm_head(features)
-    return None if labels is None else logits_loss(logits, labels, num_items_in_batch, label_smoothing), logits
+    return logits_loss(logits, labels, num_items_in_batch, label_smoothing), None if skip_logits else logits
 
 
-def next_words(labels: Tensor | None, shift_labels: Tensor | None = None) -> Tensor | None:
-    """What each position of a language model must predict: the label one place on, and nothing at the end.
+def shift_labels(labels: Tensor | None, shifted: Tensor | None = None) -> Tensor | None:
+    """The label that each position of a causal language model predicts: the next one, and none at the end.
 
-    `shift_labels` is that already. It is no parameter of a model's `forward`, because Trainer takes every parameter
-    with "label" in its name for one that each batch has.
+    Args:
+        shifted: labels that are shifted already; they take precedence.
     """
-    if shift_labels is not None or labels is None:
-        return shift_labels
+    if shifted is not None or labels is None:
+        return shifted
     return F.pad(labels[:, 1:], (0, 1), value=-100)
 
 
 def logits_loss(logits: Tensor, labels: Tensor, num_items_in_batch=None, label_smoothing: float = 0.0) -> Tensor:
-    """The same cross-entropy where the logits are wanted anyway."""
+    """Cross-entropy of logits that exist anyway."""
     check_labels(labels, logits.shape[-1])
     labels = labels.reshape(-1).to(logits.device)
     logits = logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing)
-    return loss / divisor(int((labels != -100).sum()), num_items_in_batch, loss)
+    return loss / _divisor(int((labels != -100).sum()), num_items_in_batch, loss)
+
+
+def position_loss(logits: Tensor, positions: Tensor, attention_mask: Tensor | None) -> Tensor:
+    """Cross-entropy over the real positions; an answer that was truncated with the text is ignored."""
+    if attention_mask is not None and attention_mask.ndim == 2:
+        logits = logits.masked_fill(attention_mask == 0, torch.finfo(logits.dtype).min)
+    return logits_loss(logits, positions.masked_fill(positions >= logits.shape[1], -100))
 
 
 def classification_loss(logits: Tensor, labels: Tensor, config, num_items_in_batch=None) -> Tensor:
-    """The loss of a sequence classifier, by `config.problem_type` or, as transformers does, by the labels' kind."""
+    """The loss for `config.problem_type`, which is inferred from the labels if unset, as transformers does."""
     if config.problem_type is None:
-        config.problem_type = guess_problem_type(labels, config.num_labels)
+        config.problem_type = _infer_problem_type(labels, config.num_labels)
     if config.problem_type == "single_label_classification":
         return logits_loss(logits, labels, num_items_in_batch)
     labels = labels.to(logits.device, logits.dtype)
@@ -135,10 +162,16 @@ def classification_loss(logits: Tensor, labels: Tensor, config, num_items_in_bat
         loss = F.mse_loss(logits, labels, reduction="sum")
     else:
         loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
-    return loss / divisor(labels.numel(), num_items_in_batch, loss)
+    return loss / _divisor(labels.numel(), num_items_in_batch, loss)
 
 
-def guess_problem_type(labels: Tensor, num_labels: int) -> str:
+def head_output(output_class: type, model_outputs, **fields):
+    """The output of a head: its own fields, and hidden states, attentions and cache of its model."""
+    features = ("last_hidden_state", "pooler_output")
+    return output_class(**fields, **{name: value for name, value in model_outputs.items() if name not in features})
+
+
+def _infer_problem_type(labels: Tensor, num_labels: int) -> str:
     if num_labels == 1:
         return "regression"
     is_integer = not torch.is_floating_point(labels)

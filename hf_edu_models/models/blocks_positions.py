@@ -1,4 +1,4 @@
-"""Where a word stands, as vectors that are computed: the Transformer's positions, and a start for BERT's."""
+"""Sinusoidal position encodings: the Transformer's, and an initialisation of BERT's."""
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +7,9 @@ from torch import Tensor, nn
 class SinusoidalPositions(nn.Module):
     """Vaswani et al. 2017, Section 3.5: sines and cosines of wavelengths from 2 pi to 10000 x 2 pi.
 
-    Any position has a vector, and the one some places on is the same rotation of it wherever it stands.
+    PE(pos, 2i) = sin(pos / 10000^(2i / d)),  PE(pos, 2i + 1) = cos(pos / 10000^(2i / d))
+
+    Every position has an encoding, and PE(pos + k) is the same rotation of PE(pos) for every pos.
     """
 
     def __init__(self, size: int, layout: str = "interleaved"):
@@ -15,7 +17,7 @@ class SinusoidalPositions(nn.Module):
         self.size, self.layout = size, layout
 
     def forward(self, positions: Tensor) -> Tensor:
-        # Computed each time: a table would be one more thing to lose between saving and loading.
+        # Computed each time: a buffer would have to be rebuilt after loading.
         exponents = torch.arange(0, self.size, 2, device=positions.device, dtype=torch.float64) / self.size
         angles = positions[..., None] * 10_000.0**-exponents
         waves = torch.stack([angles.sin(), angles.cos()], dim=-2 if self.layout == "halves" else -1)

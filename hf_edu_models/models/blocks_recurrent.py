@@ -1,7 +1,7 @@
-"""Recurrent cells, and the two ways to run them over a sequence.
+"""Recurrent cells, and the two implementations that unroll them over a sequence.
 
-`eager` is the equations, one step at a time; `fused` hands the same parameters to torch's kernels. The layout of the
-parameters is torch's, so a state dict of `nn.LSTM` fits with its names changed.
+`eager` computes the equations, one step at a time; `fused` runs torch's kernels on the same parameters. The layout of
+the parameters is torch's, so a state dict of `nn.LSTM` fits after renaming its keys.
 
 Shapes: B batch, T time steps, I input size, D hidden size.
 """
@@ -14,13 +14,17 @@ from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .blocks_dropout import Dropout
-from .blocks_masks import keep_where, put_back, real_first, reorder
+from .blocks_masks import padding_last, reorder, undo_reorder, update_where
+from .blocks_scan import scan_steps
 
-State = tuple[Tensor, ...]  # the hidden state first; the LSTM's memory follows
+State = tuple[Tensor, ...]  # the hidden state h; for an LSTM also the cell state c
 
 
 class RNNCell(nn.Module):
-    """Elman 1990: the new state is a squashed sum of input and old state."""
+    """Elman 1990: h_t = tanh(W x_t + U h_{t-1} + b)
+
+    Parameters hold the gates one below the other: `input_weight` W, `state_weight` U; b is the sum of two biases.
+    """
 
     state_tensors = 1
     gates = 1
@@ -42,10 +46,6 @@ class RNNCell(nn.Module):
     def from_state(self, hidden: Tensor) -> Tensor:
         return F.linear(hidden, self.state_weight, self.state_bias)
 
-    def start(self, inputs: Tensor) -> State:
-        """The state before the first step: zeros."""
-        return (inputs.new_zeros(inputs.shape[0], self.hidden_size),) * self.state_tensors
-
     def forward(self, step: Tensor, state: State) -> State:
         (hidden,) = state
         hidden = torch.tanh(self.from_input(step) + self.from_state(hidden))  # (B, D)
@@ -53,9 +53,14 @@ class RNNCell(nn.Module):
 
 
 class GRUCell(RNNCell):
-    """Cho et al. 2014: a reset gate and an update gate.
+    """Cho et al. 2014, Eq. (5)-(8): a reset gate r and an update gate z.
 
-    As in torch and cuDNN the reset gate acts after the product with U, not before it as in the paper.
+    r_t = sigmoid(W_r x_t + U_r h_{t-1})  Eq. (5)
+    z_t = sigmoid(W_z x_t + U_z h_{t-1})  Eq. (6)
+    h~_t = tanh(W x_t + r_t * (U h_{t-1}))  Eq. (8); the paper has U (r_t * h_{t-1}), torch and cuDNN compute this
+    h_t = z_t * h_{t-1} + (1 - z_t) * h~_t  Eq. (7)
+
+    Bahdanau et al. 2015 swap the update gate: h_t = (1 - z_t) * h_{t-1} + z_t * h~_t. We use Cho's form everywhere.
     """
 
     gates = 3
@@ -65,104 +70,124 @@ class GRUCell(RNNCell):
         (hidden,) = state
         reset_in, update_in, candidate_in = self.from_input(step).chunk(3, dim=-1)
         reset_past, update_past, candidate_past = self.from_state(hidden).chunk(3, dim=-1)
-        reset_gate = torch.sigmoid(reset_in + reset_past)  # (B, D)  r
-        update_gate = torch.sigmoid(update_in + update_past)  # (B, D)  z
-        candidate = torch.tanh(candidate_in + reset_gate * candidate_past)  # (B, D)  h tilde
-        hidden = update_gate * hidden + (1 - update_gate) * candidate  # (B, D)
+        reset_gate = torch.sigmoid(reset_in + reset_past)  # (B, D)  r_t, Eq. (5)
+        update_gate = torch.sigmoid(update_in + update_past)  # (B, D)  z_t, Eq. (6)
+        candidate = torch.tanh(candidate_in + reset_gate * candidate_past)  # (B, D)  h~_t, Eq. (8)
+        hidden = update_gate * hidden + (1 - update_gate) * candidate  # (B, D)  h_t, Eq. (7)
         return (hidden,)
 
 
 class LSTMCell(RNNCell):
-    """Hochreiter & Schmidhuber 1997, with the forget gate of Gers et al. 2000: gates guard a memory."""
+    """Hochreiter & Schmidhuber 1997, with the forget gate f that Gers et al. 2000 added.
+
+    i_t = sigmoid(W_i x_t + U_i h_{t-1} + b_i);  f_t and o_t likewise
+    g_t = tanh(W_g x_t + U_g h_{t-1} + b_g)
+    c_t = f_t * c_{t-1} + i_t * g_t
+    h_t = o_t * tanh(c_t)
+    """
 
     state_tensors = 2
     gates = 4
     fused_kernel = staticmethod(torch.lstm)
 
     def forward(self, step: Tensor, state: State) -> State:
-        hidden, memory = state
+        hidden, cell_state = state
         gates = self.from_input(step) + self.from_state(hidden)
         input_gate, forget_gate, candidate, output_gate = gates.chunk(4, dim=-1)
-        forget_gate = torch.sigmoid(forget_gate)  # (B, D)  what of the memory is kept
-        input_gate = torch.sigmoid(input_gate)  # (B, D)  what of the candidate is written
-        candidate = torch.tanh(candidate)  # (B, D)
-        output_gate = torch.sigmoid(output_gate)  # (B, D)  what of the memory is shown
-        memory = forget_gate * memory + input_gate * candidate  # (B, D)  cell state
-        hidden = output_gate * torch.tanh(memory)  # (B, D)
-        return hidden, memory
+        forget_gate = torch.sigmoid(forget_gate)  # (B, D)  f_t: how much of the cell state stays
+        input_gate = torch.sigmoid(input_gate)  # (B, D)  i_t: how much of the candidate is added
+        candidate = torch.tanh(candidate)  # (B, D)  g_t
+        output_gate = torch.sigmoid(output_gate)  # (B, D)  o_t: how much of the cell state is shown
+        cell_state = forget_gate * cell_state + input_gate * candidate  # (B, D)  c_t
+        hidden = output_gate * torch.tanh(cell_state)  # (B, D)  h_t
+        return hidden, cell_state
 
 
 CELLS = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
 
 
-def unroll(cell: RNNCell, inputs: Tensor, state: State, keep: Tensor | None) -> tuple[Tensor, State]:
-    """Run a cell along time; a padded step leaves the state as it was and shows zeros."""
-    outputs = []
-    for position, step in enumerate(inputs.unbind(dim=1)):
-        new_state = cell(step, state)
-        shown = new_state[0]  # (B, D)
-        if keep is not None:
-            new_state = keep_where(keep[:, position], new_state, state)
-            shown = shown * keep[:, position, None]
-        state = new_state
-        outputs.append(shown)
-    return torch.stack(outputs, dim=1), state
+def unroll(cell: RNNCell, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+    """Run a cell along time; at padding the state stays as it was and the output is zero."""
+
+    def step(state, inputs, is_real):
+        new_state = cell(inputs, state)
+        output = new_state[0]  # (B, D)
+        if is_real is None:
+            return new_state, (output,)
+        return update_where(is_real, new_state, state), (output * is_real[:, None],)
+
+    (outputs,), state = scan_steps(step, state, inputs, mask)
+    return outputs, state
 
 
 class RecurrentLayer(GradientCheckpointingLayer):
-    """One layer, in one direction or in both; outputs and states of both are side by side, forward first."""
+    """One layer, in one direction or in both; outputs and states of both are concatenated, forward first."""
 
     def __init__(self, cell_type: str, input_size: int, hidden_size: int, bidirectional: bool = False):
         super().__init__()
-        self.forward_cell = CELLS[cell_type](input_size, hidden_size)
-        self.backward_cell = CELLS[cell_type](input_size, hidden_size) if bidirectional else None
+        self.cell_class, self.hidden_size = CELLS[cell_type], hidden_size
+        self.forward_cell = self.cell_class(input_size, hidden_size)
+        self.backward_cell = self.cell_class(input_size, hidden_size) if bidirectional else None
 
-    def forward(
-        self, inputs: Tensor, state: State | None, keep: Tensor | None, implementation: str
-    ) -> tuple[Tensor, State]:
-        run = self.run_fused if implementation == "fused" else self.run_eager
-        return run(inputs, state or self.start(inputs), keep)
+    def forward(self, inputs: Tensor, mask: Tensor | None, implementation: str, *state: Tensor) -> tuple[Tensor, ...]:
+        """The outputs, then the parts of the new state: reentrant checkpointing sees no tensors inside tuples."""
+        run = self.run_fused if implementation == "fused" and self.can_fuse(mask) else self.run_eager
+        outputs, state = run(inputs, state or self.start(inputs), mask)
+        return outputs, *state
+
+    def can_fuse(self, mask: Tensor | None) -> bool:
+        """A traced program does not know the lengths that packing needs, and a traced kernel fixes the length.
+
+        A cell that is wrapped, by PEFT for one, is called: its parameters alone are not what it computes.
+        """
+        if any(type(cell) is not self.cell_class for cell in self.cells()):
+            return False
+        return not torch.compiler.is_exporting() and (mask is None or not torch.compiler.is_compiling())
 
     def cells(self) -> list[RNNCell]:
         return [self.forward_cell] if self.backward_cell is None else [self.forward_cell, self.backward_cell]
 
     def start(self, inputs: Tensor) -> State:
-        return side_by_side([cell.start(inputs) for cell in self.cells()])
+        """The state before the first step: zeros."""
+        size = len(self.cells()) * self.hidden_size
+        return (inputs.new_zeros(inputs.shape[0], size),) * self.cell_class.state_tensors
 
-    def run_eager(self, inputs: Tensor, state: State, keep: Tensor | None) -> tuple[Tensor, State]:
+    def run_eager(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         if self.backward_cell is None:
-            return unroll(self.forward_cell, inputs, state, keep)
+            return unroll(self.forward_cell, inputs, state, mask)
         forward_state, backward_state = zip(*(part.chunk(2, dim=-1) for part in state), strict=True)
-        seen, forward_state = unroll(self.forward_cell, inputs, forward_state, keep)
-        flipped_keep = None if keep is None else keep.flip(1)
-        coming, backward_state = unroll(self.backward_cell, inputs.flip(1), backward_state, flipped_keep)
-        return torch.cat([seen, coming.flip(1)], dim=-1), side_by_side([forward_state, backward_state])
+        forward_outputs, forward_state = unroll(self.forward_cell, inputs, forward_state, mask)
+        flipped_mask = None if mask is None else mask.flip(1)
+        backward_outputs, backward_state = unroll(self.backward_cell, inputs.flip(1), backward_state, flipped_mask)
+        return torch.cat([forward_outputs, backward_outputs.flip(1)], dim=-1), _concatenate_states(
+            [forward_state, backward_state]
+        )
 
-    def run_fused(self, inputs: Tensor, state: State, keep: Tensor | None) -> tuple[Tensor, State]:
-        if keep is None:
+    def run_fused(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        if mask is None:
             return self.run_kernel(inputs, state)
-        order = real_first(keep)
-        # A row with no token in this stretch still needs one step to be packed; its state is put back below.
-        lengths = keep.sum(dim=1).clamp(min=1).cpu()
+        order = padding_last(mask)
+        # Packing needs a length of at least 1; a row without a token gets its old state back below.
+        lengths = mask.sum(dim=1).clamp(min=1).cpu()
         packed = pack_padded_sequence(reorder(inputs, order), lengths, batch_first=True, enforce_sorted=False)
-        row_order, row_places = packed.sorted_indices, packed.unsorted_indices
+        row_order, row_positions = packed.sorted_indices, packed.unsorted_indices
         outputs, new_state = self.run_kernel(packed, tuple(part[row_order] for part in state))
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
-        new_state = tuple(part[row_places] for part in new_state)
-        return put_back(outputs, order, keep), keep_where(keep.any(dim=1), new_state, state)
+        new_state = tuple(part[row_positions] for part in new_state)
+        return undo_reorder(outputs, order, mask), update_where(mask.any(dim=1), new_state, state)
 
     def run_kernel(self, inputs, state: State):
-        """Call torch's kernel on a tensor or on a packed batch."""
+        """Call torch's kernel on a tensor or on a packed sequence."""
         cells = self.cells()
         weights = [
             weight
             for cell in cells
             for weight in (cell.input_weight, cell.state_weight, cell.input_bias, cell.state_bias)
         ]
-        # The kernels want (directions, B, D), and a bare tensor unless there are two.
+        # The kernels take (directions, B, D), and a tensor instead of a list if there is only one.
         start = [torch.stack(part.chunk(len(cells), dim=-1)).contiguous() for part in state]
         start = start[0] if len(start) == 1 else start
-        kernel = self.forward_cell.fused_kernel
+        kernel = self.cell_class.fused_kernel
         is_packed = not isinstance(inputs, Tensor)
         if is_packed:
             options = (True, 1, 0.0, self.training, len(cells) == 2)
@@ -174,13 +199,13 @@ class RecurrentLayer(GradientCheckpointingLayer):
         return outputs, tuple(torch.cat(part.unbind(0), dim=-1) for part in end)
 
 
-def side_by_side(states: list[State]) -> State:
-    """Join the states of several directions part by part."""
+def _concatenate_states(states: list[State]) -> State:
+    """Concatenate the states of several directions."""
     return tuple(torch.cat(parts, dim=-1) for parts in zip(*states, strict=True))
 
 
 class RecurrentStack(nn.Module):
-    """Layers on top of each other."""
+    """Several layers; each reads the outputs of the one below."""
 
     def __init__(
         self,
@@ -198,21 +223,21 @@ class RecurrentStack(nn.Module):
         self.dropout = Dropout(dropout)
 
     def forward(
-        self, hidden_states: Tensor, states: list[State | None], keep: Tensor | None, implementation: str
+        self, hidden_states: Tensor, states: list[State | None], mask: Tensor | None, implementation: str
     ) -> tuple[list[Tensor], list[State]]:
-        """The outputs of every layer, lowest first, and every layer's last state."""
+        """The outputs and the last state of every layer, lowest first."""
         outputs, new_states = [], []
         for layer, state in zip(self.layers, states, strict=True):
-            # Dropout between layers only: along time it would erase the memory (Zaremba et al. 2014).
+            # Dropout between layers only: along time it would erase the state (Zaremba et al. 2014).
             layer_input = self.dropout(hidden_states) if outputs else hidden_states
-            hidden_states, state = layer(layer_input, state, keep, implementation)
+            hidden_states, *new_state = layer(layer_input, mask, implementation, *(state or ()))
             outputs.append(hidden_states)
-            new_states.append(state)
+            new_states.append(tuple(new_state))
         return outputs, new_states
 
 
 def init_cell_biases(cell: RNNCell, forget_gate_bias: float) -> None:
-    """Biases start at zero, but for the LSTM's forget gate."""
+    """Biases are initialised to zero, except that of the LSTM's forget gate."""
     bias = torch.zeros_like(cell.input_bias)
     if isinstance(cell, LSTMCell):
         bias[cell.hidden_size : 2 * cell.hidden_size] = forget_gate_bias
@@ -221,7 +246,7 @@ def init_cell_biases(cell: RNNCell, forget_gate_bias: float) -> None:
 
 
 def init_uniformly(module: nn.Module, bound: float, forget_gate_bias: float) -> None:
-    """Weights within plus and minus `bound`, as in Zaremba et al. 2014 and Sutskever et al. 2014; biases as above."""
+    """Uniform in [-bound, bound], as in Zaremba et al. 2014 and Sutskever et al. 2014; biases as above."""
     if isinstance(module, RNNCell):
         init.uniform_(module.input_weight, -bound, bound)
         init.uniform_(module.state_weight, -bound, bound)
@@ -233,7 +258,7 @@ def init_uniformly(module: nn.Module, bound: float, forget_gate_bias: float) -> 
 
 
 def orthogonal_blocks(weight: Tensor, blocks: int) -> Tensor:
-    """An orthogonal matrix for each gate, one below the other, of the size of `weight`."""
+    """An orthogonal matrix for each gate, one below the other, in the shape of `weight`."""
     values = torch.empty_like(weight)
     for block in values.chunk(blocks):
         nn.init.orthogonal_(block)

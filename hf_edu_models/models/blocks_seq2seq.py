@@ -1,4 +1,4 @@
-"""What the encoder-decoder rungs share: from labels to decoder inputs, and from decoder features to words.
+"""What the encoder-decoder models share: from labels to decoder inputs, and from decoder features to logits.
 
 Shapes: B batch, S source length, T target length, D hidden size, V vocabulary.
 """
@@ -8,11 +8,13 @@ from torch import Tensor
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from .blocks_losses import predict_words
+from .blocks_base import CheckedGeneration
+from .blocks_checks import check_tokens
+from .blocks_losses import head_output, lm_loss_and_logits
 
 
-def shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int | None) -> Tensor:
-    """What the decoder reads while it learns to say `labels`: the start token, then every label but the last."""
+def _shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int | None) -> Tensor:
+    """The decoder's input in training: the start token, then every label but the last."""
     if start_token_id is None:
         raise ValueError(
             "the decoder has no start token: config.decoder_start_token_id is None; set it to the id that every "
@@ -20,15 +22,15 @@ def shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int | 
         )
     start = torch.full_like(labels[:, :1], start_token_id)  # (B, 1)
     inputs = torch.cat([start, labels[:, :-1]], dim=1)  # (B, T)
-    # -100 is no word; what stands there is never counted.
+    # -100 is no token id, and a position that follows it is never counted.
     return inputs.masked_fill(inputs == -100, start_token_id if pad_token_id is None else pad_token_id)
 
 
 class Seq2SeqMethods:
-    """Methods of every encoder-decoder `PreTrainedModel`."""
+    """Methods of every encoder-decoder model: labels, and the embeddings of both sides."""
 
     def prepare_decoder_input_ids_from_labels(self, labels: Tensor) -> Tensor:
-        return shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
+        return _shift_right(labels, self.config.decoder_start_token_id, self.config.pad_token_id)
 
     def get_input_embeddings(self):
         return self.get_encoder().embed_tokens
@@ -37,7 +39,7 @@ class Seq2SeqMethods:
         self.get_encoder().embed_tokens = value
 
     def resize_token_embeddings(self, new_num_tokens=None, pad_to_multiple_of=None, mean_resizing=True):
-        """Resize the vectors of both sides; the target may have a table of its own over the same vocabulary."""
+        """Resize the embeddings of both sides; the decoder may have its own over the same vocabulary."""
         embeddings = super().resize_token_embeddings(new_num_tokens, pad_to_multiple_of, mean_resizing)
         decoder, size = self.get_decoder(), embeddings.num_embeddings
         if decoder.embed_tokens is not None:
@@ -46,8 +48,11 @@ class Seq2SeqMethods:
         return embeddings
 
 
-class Seq2SeqHead:
-    """The words of the target, one softmax for each; `self.model` gives the features, `self.lm_head` the logits."""
+class Seq2SeqHead(CheckedGeneration):
+    """Predicts the target token by token: `self.model` gives features, `self.lm_head` their logits.
+
+    A model may override the hooks at the end.
+    """
 
     @can_return_tuple
     def forward(
@@ -66,25 +71,27 @@ class Seq2SeqHead:
         output_hidden_states: bool | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
     ) -> Seq2SeqLMOutput:
         """
         Args:
-            labels: the target's words, -100 where none is counted; without `decoder_input_ids` they also make those.
-            skip_logits: leave out the logits; by default in training with labels, where only the loss is needed.
+            labels: target token ids, -100 to ignore; `decoder_input_ids` are made of them unless given.
+            skip_logits: compute the loss without returning logits; the default in training with labels.
+            kwargs: for `self.model`.
         """
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-        is_learning = self.training and labels is not None
+        is_training_step = self.training and labels is not None
         skip_logits = self.training if skip_logits is None else skip_logits
-        asked = {
-            "output_attentions": True if is_learning and self.penalises_attention() else output_attentions,
+        output_flags = {
+            "output_attentions": True if is_training_step and self.penalises_attention() else output_attentions,
             "output_hidden_states": output_hidden_states,
         }
         if encoder_outputs is None:
             encoder = self.get_encoder()
-            encoder_outputs = encoder(input_ids, attention_mask, inputs_embeds, **asked, return_dict=True)
-        if is_learning and decoder_input_ids is not None:
-            decoder_input_ids = self.words_to_feed(decoder_input_ids, encoder_outputs, attention_mask)
+            encoder_outputs = encoder(input_ids, attention_mask, inputs_embeds, **output_flags, return_dict=True)
+        if is_training_step and decoder_input_ids is not None:
+            decoder_input_ids = self.training_decoder_inputs(decoder_input_ids, encoder_outputs, attention_mask)
         outputs = self.model(
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -93,36 +100,27 @@ class Seq2SeqHead:
             past_key_values=past_key_values,
             decoder_inputs_embeds=decoder_inputs_embeds,
             use_cache=False if labels is not None else use_cache,
-            **asked,
-            **({"labels": labels} if is_learning and skip_logits and self.decoder_takes_labels else {}),
+            **output_flags,
+            **({"labels": labels} if is_training_step and skip_logits and self.decoder_takes_labels else {}),
+            **kwargs,
             return_dict=True,
         )
         smoothing = self.config.label_smoothing if self.training else 0.0
-        loss, logits = predict_words(
+        loss, logits = lm_loss_and_logits(
             outputs.last_hidden_state, self.lm_head, labels, skip_logits, num_items_in_batch, smoothing
         )
-        if is_learning and self.penalises_attention():
+        if is_training_step and self.penalises_attention():
             loss = loss + self.attention_penalty(outputs, attention_mask)
-        return Seq2SeqLMOutput(
-            loss=loss,
-            logits=logits,
-            past_key_values=outputs.past_key_values,
-            decoder_hidden_states=outputs.decoder_hidden_states,
-            decoder_attentions=outputs.decoder_attentions,
-            cross_attentions=outputs.cross_attentions,
-            encoder_last_hidden_state=outputs.encoder_last_hidden_state,
-            encoder_hidden_states=outputs.encoder_hidden_states,
-            encoder_attentions=outputs.encoder_attentions,
-        )
+        return head_output(Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
-    decoder_takes_labels = False  # whether `self.model` wants them, to leave out padding
+    decoder_takes_labels = False  # whether `self.model` uses them to skip padding
 
     def penalises_attention(self) -> bool:
         """Whether the loss has a term for how the model attends."""
         return False
 
     def prepare_inputs_for_generation(self, input_ids, next_sequence_length=None, past_key_values=None, **kwargs):
-        """With a cache that the caller gave, read only the words that it has not seen."""
+        """With a cache from the caller, read only the tokens that are not in it."""
         seen = 0 if past_key_values is None else past_key_values.get_seq_length()
         if seen and next_sequence_length is None:
             next_sequence_length = max(1, input_ids.shape[1] - seen)
@@ -130,21 +128,27 @@ class Seq2SeqHead:
             input_ids, next_sequence_length=next_sequence_length, past_key_values=past_key_values, **kwargs
         )
 
-    def words_to_feed(self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None) -> Tensor:
-        """What the decoder reads in training: the reference (teacher forcing)."""
+    def training_decoder_inputs(
+        self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None
+    ) -> Tensor:
+        """Teacher forcing: in training the decoder reads the reference."""
         return decoder_input_ids
 
 
 @torch.no_grad()
-def mix_own_words(
-    head: Seq2SeqHead, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None, share: float
+def scheduled_sampling(
+    head: Seq2SeqHead,
+    decoder_input_ids: Tensor,
+    encoder_outputs,
+    attention_mask: Tensor | None,
+    teacher_forcing_ratio: float,
 ) -> Tensor:
-    """Scheduled sampling (Bengio et al. 2015, arXiv:1506.03099): replace words of the reference by the model's own.
+    """Bengio et al. 2015, arXiv:1506.03099: replace some tokens of the reference by the model's own predictions.
 
-    Each place keeps the reference's word with probability `share`; otherwise it gets the most likely word after what
-    was fed so far. No gradient passes through a choice of words, so the mixture is made first and then fed as usual.
+    Each position keeps the reference's token with probability `teacher_forcing_ratio`, and otherwise gets the most
+    likely token after what was fed so far. The choice has no gradient, so it is made first and then fed as usual.
     """
-    is_reference = torch.rand(decoder_input_ids.shape, device=decoder_input_ids.device) < share  # (B, T)
+    is_reference = torch.rand_like(decoder_input_ids, dtype=torch.float32) < teacher_forcing_ratio  # (B, T)
     is_reference[:, 0] = True
     fed, cache = [decoder_input_ids[:, :1]], None
     for position in range(1, decoder_input_ids.shape[1]):
@@ -157,15 +161,19 @@ def mix_own_words(
             return_dict=True,
         )
         cache = outputs.past_key_values
-        own = head.lm_head(outputs.last_hidden_state).argmax(dim=-1)  # (B, 1)
-        place = slice(position, position + 1)
-        fed.append(torch.where(is_reference[:, place], decoder_input_ids[:, place], own))
+        predicted = head.lm_head(outputs.last_hidden_state).argmax(dim=-1)  # (B, 1)
+        column = slice(position, position + 1)
+        fed.append(torch.where(is_reference[:, column], decoder_input_ids[:, column], predicted))
     return torch.cat(fed, dim=1)
 
 
-def decoder_words(decoder, decoder_input_ids: Tensor | None, decoder_inputs_embeds: Tensor | None) -> Tensor:
+def embed_decoder_inputs(
+    embed_tokens, config, decoder_input_ids: Tensor | None, decoder_inputs_embeds: Tensor | None
+) -> Tensor:
+    """Embeddings (B, T, E) of checked decoder inputs."""
+    check_tokens(decoder_input_ids, None, config.vocab_size, "decoder_input_ids")
     if decoder_inputs_embeds is not None:
         return decoder_inputs_embeds
     if decoder_input_ids is None:
         raise ValueError("the decoder has nothing to read; give decoder_input_ids, decoder_inputs_embeds or labels")
-    return decoder.embed_tokens(decoder_input_ids)
+    return embed_tokens(decoder_input_ids)

@@ -1,13 +1,16 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 4."""
+"""Configuration of the encoder-decoder with attention."""
 
 from typing import ClassVar
 
-from .configuration_base import CELL_TYPES, IMPLEMENTATIONS, EduConfig, check_choice, strict
+from .configuration_base import EduConfig, check_choice, check_recurrent, check_tied_sizes, strict
 
-SCORES = ("additive", "dot", "scaled_dot", "general", "cosine")
-SAME_SIZE_SCORES = ("dot", "scaled_dot", "cosine")
-READOUTS = ("maxout", "linear")
+
+def _scores() -> dict:
+    """The registry of scores. Registries are imported when used, because they need torch and configurations do not."""
+    from .blocks_attention import SCORES
+
+    return SCORES
 
 
 @strict
@@ -16,15 +19,15 @@ class EduBahdanauConfig(EduConfig):
 
     Args:
         num_hidden_layers: layers of the encoder; the decoder has one.
-        encoder_hidden_size: units of the encoder in each direction, so that an annotation has twice as many.
-            `hidden_size` unless it is given; for `dot`, `scaled_dot` and `cosine` half of it, because
-            they compare annotations and decoder states number by number.
-        attention_size: units of the additive score's hidden layer; `hidden_size` unless it is given.
+        encoder_hidden_size: units of the encoder per direction; an annotation has twice as many. Default: `hidden_size`
+            or half of it, for scores that need annotations as large as decoder states (`dot`, `scaled_dot`, `cosine`).
+        attention_score: a key of `SCORES` in `blocks_attention.py`.
+        attention_size: units of the additive score's hidden layer. Default: `hidden_size`.
         readout: `maxout` as in the paper, or `linear`.
-        maxout_size: what the readout gives to the softmax layer.
-        label_smoothing: in training, the share of probability spread over all words; the paper has none.
-        initializer_range: standard deviation that weights start with; the score's start with a tenth of it, and the
-            matrices between states orthogonal.
+        maxout_size: output size of the readout.
+        label_smoothing: in training, the probability spread over the whole vocabulary; the paper has none.
+        initializer_range: standard deviation of the initial weights; a tenth of it for the score's. Recurrent matrices
+            are initialised orthogonal.
     """
 
     model_type = "edu_bahdanau"
@@ -47,34 +50,34 @@ class EduBahdanauConfig(EduConfig):
     initializer_range: float = 0.01
     recurrent_implementation: str = "fused"
     is_encoder_decoder: bool = True
-    decoder_start_token_id: int | None = 1
+    decoder_start_token_id: int | None = 2
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
         if self.attention_size is None:
             self.attention_size = self.hidden_size
         if self.encoder_hidden_size is None:
-            same_size = self.attention_score in SAME_SIZE_SCORES
-            self.encoder_hidden_size = self.hidden_size // 2 if same_size else self.hidden_size
+            self.encoder_hidden_size = self.hidden_size // 2 if self.needs_equal_sizes else self.hidden_size
+
+    @property
+    def needs_equal_sizes(self) -> bool:
+        return getattr(_scores().get(self.attention_score), "needs_equal_sizes", False)
 
     @property
     def annotation_size(self) -> int:
         return 2 * self.encoder_hidden_size
 
     def validate_architecture(self):
+        from .blocks_readout import READOUTS
+
         super().validate_architecture()
-        check_choice("cell_type", self.cell_type, CELL_TYPES)
-        check_choice("attention_score", self.attention_score, SCORES)
+        check_recurrent(self)
+        check_choice("attention_score", self.attention_score, _scores())
         check_choice("readout", self.readout, READOUTS)
-        check_choice("recurrent_implementation", self.recurrent_implementation, IMPLEMENTATIONS)
-        if self.attention_score in SAME_SIZE_SCORES and self.annotation_size != self.hidden_size:
+        if self.needs_equal_sizes and self.annotation_size != self.hidden_size:
             raise ValueError(
                 f"attention_score '{self.attention_score}' compares states of hidden_size {self.hidden_size} with "
                 f"annotations of 2 x encoder_hidden_size = {self.annotation_size}; choose an even hidden_size and "
                 "encoder_hidden_size half of it, or attention_score 'general' or 'additive'"
             )
-        if self.tie_word_embeddings and self.embedding_size != self.maxout_size:
-            raise ValueError(
-                f"tied embeddings need embedding_size {self.embedding_size} equal to maxout_size {self.maxout_size}; "
-                "set them equal or tie_word_embeddings to False"
-            )
+        check_tied_sizes(self, "maxout_size", self.maxout_size)

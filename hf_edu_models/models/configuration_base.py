@@ -1,18 +1,59 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""What every rung's configuration shares."""
+"""What all configurations share."""
 
+import difflib
+import sys
+import warnings
+from collections.abc import Iterable
+from dataclasses import fields
 from typing import ClassVar
 
 # `strict` checks field types; taken from where transformers itself uses it, so that torch and transformers suffice.
-from transformers.configuration_utils import PreTrainedConfig, strict
+from transformers.configuration_utils import GenerationConfig, PreTrainedConfig, strict
 
 IMPLEMENTATIONS = ("eager", "fused")
 CELL_TYPES = ("rnn", "gru", "lstm")
+TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+# Keyword arguments that are no field of a configuration, but that transformers reads or writes.
+TRANSFORMERS_SETTINGS = {
+    "attn_implementation",
+    "auto_map",
+    "custom_pipelines",
+    "experts_implementation",
+    "model_type",
+    "name_or_path",
+    "num_labels",
+    "output_attentions",
+    "per_layer_config",
+    "quantization_config",
+    "tokenizer_class",
+    "torch_dtype",
+}
 
 
-def check_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:
+def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
     if value not in allowed:
         raise ValueError(f"{name} '{value}' is not known; choose one of {', '.join(allowed)}")
+
+
+def check_recurrent(config) -> None:
+    check_choice("cell_type", config.cell_type, CELL_TYPES)
+    check_choice("recurrent_implementation", config.recurrent_implementation, IMPLEMENTATIONS)
+
+
+def check_tied_sizes(config, name: str, size: int) -> None:
+    if config.tie_word_embeddings and config.embedding_size != size:
+        raise ValueError(
+            f"tied embeddings need embedding_size {config.embedding_size} equal to {name} {size}; "
+            "set them equal or tie_word_embeddings to False"
+        )
+
+
+def unknown_setting(config_class: type, name: str) -> str:
+    """A sentence about a setting that a configuration does not have, with those that are spelt like it."""
+    close = difflib.get_close_matches(name, [field.name for field in fields(config_class)])
+    suggestion = f"; did you mean {' or '.join(close)}?" if close else ""
+    return f"{config_class.__name__} has no setting {name!r}{suggestion}"
 
 
 def check_heads(config) -> None:
@@ -23,26 +64,105 @@ def check_heads(config) -> None:
         )
 
 
+def warn_of_other_ids(config, tokenizer) -> None:
+    """Warn if a model and a tokenizer disagree about special tokens: such a model may never stop generating."""
+    pairs = {name: (getattr(config, name, None), getattr(tokenizer, name, None)) for name in TOKEN_IDS}
+    differences = [
+        f"{name} is {ours} in the config and {theirs} in the tokenizer"
+        for name, (ours, theirs) in pairs.items()
+        if ours is not None and theirs is not None and theirs not in (ours if isinstance(ours, list) else [ours])
+    ]
+    if differences:
+        hint = f"build the config with {type(config).__name__}.for_tokenizer(tokenizer), or set its ids"
+        warnings.warn(f"{', '.join(differences)}; {hint}", stacklevel=3)
+
+
+def add_class_names(config_class) -> None:
+    """Add a rung's class names to transformers' name tables (`MODEL_FOR_CAUSAL_LM_MAPPING_NAMES`, ...).
+
+    `AutoModel.register` does not. Trainer shifts labels under label smoothing, and lm-eval chooses how to run a model,
+    by these names. Configurations do not import torch, so nothing is added before the Auto classes are imported.
+    """
+    modeling_auto = sys.modules.get("transformers.models.auto.modeling_auto")
+    for auto_name, class_name in getattr(config_class, "heads", {}).items():
+        auto_class = getattr(modeling_auto, auto_name, None)  # None while transformers itself is being imported
+        if auto_class is not None:
+            auto_class._model_mapping._model_mapping[config_class.model_type] = class_name
+
+
+def tensor_parallel_plan(*stacks: str, cross_attention: tuple[str, ...] = ()) -> dict[str, str]:
+    """How `tp_plan="auto"` and vLLM split the linear layers of a Transformer over processes.
+
+    Queries, keys and values are one product that is cut afterwards, so its output is gathered; W^O stays whole.
+
+    Args:
+        stacks: module names of the stacks of layers; those of `cross_attention` attend over a source, too.
+    """
+    plan = {}
+    for stack in stacks:
+        plan[f"{stack}.*.self_attention.qkv_proj"] = "colwise_gather_output"
+        plan[f"{stack}.*.feed_forward.inner_proj"] = "colwise"
+        plan[f"{stack}.*.feed_forward.outer_proj"] = "rowwise"
+    for stack in cross_attention:
+        plan[f"{stack}.*.cross_attention.q_proj"] = "colwise_gather_output"
+        plan[f"{stack}.*.cross_attention.kv_proj"] = "colwise_gather_output"
+    return plan
+
+
+def pipeline_parallel_plan(embeddings: str) -> dict[str, tuple[list[str], list[str]]]:
+    """Inputs and outputs of the parts that vLLM puts on different devices, in their order."""
+    return {
+        embeddings: (["input_ids"], ["inputs_embeds"]),
+        "layers": (["hidden_states", "attention_mask"], ["hidden_states"]),
+        "final_norm": (["hidden_states"], ["hidden_states"]),
+    }
+
+
 @strict
 class EduConfig(PreTrainedConfig):
-    """A configuration whose checkpoints name every head of the rung, not only the one that was saved."""
+    """Writes every head of the model family into `auto_map`, not only the one that is saved."""
 
     heads: ClassVar[dict[str, str]] = {}  # Auto class -> our class
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "encoder_last_hidden_state"]
 
     vocab_size: int = 10_000
+    # The ids of `data.train_tokenizer`, whose id 1 is the unknown token; `for_tokenizer` takes them from any tokenizer.
     pad_token_id: int | None = 0
-    bos_token_id: int | None = 1
-    eos_token_id: int | list[int] | None = 2
+    bos_token_id: int | None = 2
+    eos_token_id: int | list[int] | None = 3
     tie_word_embeddings: bool = False
     use_cache: bool = True
     dropout: float | int = 0.0
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
+        if self.transformers_version is None:  # not loaded from a file, which may hold what other programs need
+            self.warn_of_unknown(kwargs)
         stem = self.model_type.removeprefix("edu_")
         self.auto_map = {"AutoConfig": f"configuration_{stem}.{type(self).__name__}"}
         self.auto_map |= {auto: f"modeling_{stem}.{name}" for auto, name in self.heads.items()}
+        add_class_names(type(self))
+
+    @classmethod
+    def for_tokenizer(cls, tokenizer, **settings) -> "EduConfig":
+        """A configuration with the vocabulary size and the special token ids of a tokenizer.
+
+        Args:
+            settings: the other fields; they take precedence.
+        """
+        ids = {name: getattr(tokenizer, name) for name in TOKEN_IDS}
+        if any(field.name == "decoder_start_token_id" for field in fields(cls)):
+            ids["decoder_start_token_id"] = ids["pad_token_id" if ids["bos_token_id"] is None else "bos_token_id"]
+        return cls(**{"vocab_size": len(tokenizer)} | ids | settings)
+
+    def warn_of_unknown(self, names: Iterable[str]) -> None:
+        """Warn of keyword arguments that are kept, as transformers keeps them, but that no model reads."""
+        caller, level = sys._getframe(), 1
+        while caller.f_back is not None and caller.f_locals.get("self") is self:  # up to the line that builds it
+            caller, level = caller.f_back, level + 1
+        for name in set(names) - TRANSFORMERS_SETTINGS - set(GenerationConfig._get_default_generation_params()):
+            if not name.startswith("_"):
+                warnings.warn(f"ignored: {unknown_setting(type(self), name)}", stacklevel=level)
 
     def validate_architecture(self):
         for name, value in vars(self).items():

@@ -1,9 +1,16 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 7."""
+"""Configuration of BERT."""
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_choice, check_heads, strict
+from .configuration_base import (
+    EduConfig,
+    check_choice,
+    check_heads,
+    pipeline_parallel_plan,
+    strict,
+    tensor_parallel_plan,
+)
 
 POSITION_INITS = ("normal", "sinusoidal")
 
@@ -13,13 +20,15 @@ class EduBertConfig(EduConfig):
     """Defaults are BERT base (Devlin et al. 2019, Section 3).
 
     Args:
-        norm_first: normalise before each sublayer; the paper, like the Transformer's, normalises after.
-        position_init: the first vectors of positions, which then learn: `normal` like all others, as in the paper, or
-            `sinusoidal`, the Transformer's, in which neighbours are found sooner.
-        classifier_dropout: dropout before a classification layer; `dropout` unless it is given.
+        norm_first: layer norm before each sublayer; in the paper, as in the Transformer, it comes after.
+        position_init: initialisation of the position embeddings: `normal` as in the paper, or `sinusoidal`, the
+            Transformer's encodings, from which neighbouring positions are learnt sooner.
+        classifier_dropout: dropout before a classification layer. Default: `dropout`.
     """
 
     model_type = "edu_bert"
+    base_model_tp_plan = tensor_parallel_plan("layers")
+    base_model_pp_plan = pipeline_parallel_plan("embeddings")
     heads: ClassVar[dict[str, str]] = {
         "AutoModel": "EduBertModel",
         "AutoModelForPreTraining": "EduBertForPreTraining",

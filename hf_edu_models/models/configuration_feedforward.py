@@ -1,5 +1,5 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 1."""
+"""Configuration of the feed-forward language model."""
 
 from typing import ClassVar
 
@@ -11,12 +11,15 @@ class EduFeedForwardConfig(EduConfig):
     """Defaults are of the size of the paper's models for the Brown corpus (its table of results).
 
     Args:
-        window_size: how many words it predicts the next one from, the paper's n - 1.
-        direct_connections: whether the word vectors also reach the output directly, past the tanh layer (W).
+        window_size: the number of tokens that the next one is predicted from, the paper's n - 1.
+        direct_connections: whether the embeddings also reach the output directly, around the tanh layer (W).
     """
 
     model_type = "edu_feedforward"
-    heads: ClassVar[dict[str, str]] = {"AutoModelForCausalLM": "EduFeedForwardForCausalLM"}
+    heads: ClassVar[dict[str, str]] = {
+        "AutoModel": "EduFeedForwardModel",
+        "AutoModelForCausalLM": "EduFeedForwardForCausalLM",
+    }
 
     embedding_size: int = 60
     hidden_size: int = 100
@@ -27,7 +30,7 @@ class EduFeedForwardConfig(EduConfig):
         super().validate_architecture()
         if self.tie_word_embeddings:
             raise ValueError(
-                "tie_word_embeddings cannot be True on this rung: the output sees the whole window, not one word vector"
+                "tie_word_embeddings cannot be True on this rung: the output reads the whole window, not one embedding"
             )
 
     @property

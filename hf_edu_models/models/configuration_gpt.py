@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 6."""
+"""Configuration of GPT."""
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_heads, strict
+from .configuration_base import EduConfig, check_heads, pipeline_parallel_plan, strict, tensor_parallel_plan
 
 
 @strict
@@ -11,6 +11,8 @@ class EduGPTConfig(EduConfig):
     """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper."""
 
     model_type = "edu_gpt"
+    base_model_tp_plan = tensor_parallel_plan("layers")
+    base_model_pp_plan = pipeline_parallel_plan("embed_tokens")
     heads: ClassVar[dict[str, str]] = {
         "AutoModel": "EduGPTModel",
         "AutoModelForCausalLM": "EduGPTForCausalLM",
@@ -30,9 +32,6 @@ class EduGPTConfig(EduConfig):
     layer_norm_eps: float = 1e-5
     norm_first: bool = True
     tie_word_embeddings: bool = True
-    pad_token_id: int | None = None
-    bos_token_id: int | None = 50_256
-    eos_token_id: int | list[int] | None = 50_256
 
     def validate_architecture(self):
         super().validate_architecture()

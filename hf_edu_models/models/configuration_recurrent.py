@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 2."""
+"""Configuration of the recurrent models."""
 
 from typing import ClassVar
 
-from .configuration_base import CELL_TYPES, IMPLEMENTATIONS, EduConfig, check_choice, strict
+from .configuration_base import EduConfig, check_recurrent, check_tied_sizes, strict
 
 
 @strict
@@ -11,12 +11,12 @@ class EduRecurrentConfig(EduConfig):
     """Defaults are the medium model of Zaremba et al. 2014.
 
     Args:
-        embedding_size: size of a word vector; `hidden_size` unless it is given.
-        bidirectional: read from both ends; for the classification heads only.
-        attention_window: how many past hidden states each position may look back at; 0 for none.
-        forget_gate_bias: where the LSTM's forget gate starts; 1 lets a new model remember (Jozefowicz et al. 2015).
-        initializer_range: weights start uniformly within plus and minus this.
-        recurrent_implementation: `eager` reads as the paper does, `fused` runs torch's kernels on the same weights.
+        embedding_size: size of the token embeddings. Default: `hidden_size`.
+        bidirectional: read in both directions; for the classification heads only.
+        attention_window: the number of past hidden states that each position attends over; 0 for no attention.
+        forget_gate_bias: initial bias of the LSTM's forget gate; 1 keeps the cell state (Jozefowicz et al. 2015).
+        initializer_range: weights are initialised uniformly in plus and minus this.
+        recurrent_implementation: `eager` computes the paper's equations, `fused` runs torch's kernels.
     """
 
     model_type = "edu_recurrent"
@@ -43,16 +43,15 @@ class EduRecurrentConfig(EduConfig):
         if self.embedding_size is None:
             self.embedding_size = self.hidden_size
 
+    @property
+    def output_size(self) -> int:
+        return 2 * self.hidden_size if self.bidirectional else self.hidden_size
+
     def validate_architecture(self):
         super().validate_architecture()
-        check_choice("cell_type", self.cell_type, CELL_TYPES)
-        check_choice("recurrent_implementation", self.recurrent_implementation, IMPLEMENTATIONS)
+        check_recurrent(self)
         if self.attention_window < 0:
             raise ValueError(f"attention_window must be 0 (none) or more, got {self.attention_window}")
         if self.attention_window and self.bidirectional:
-            raise ValueError("attention_window looks back at past states only; set it to 0 or bidirectional to False")
-        if self.tie_word_embeddings and self.embedding_size != self.hidden_size:
-            raise ValueError(
-                f"tied embeddings need embedding_size {self.embedding_size} equal to hidden_size {self.hidden_size}; "
-                "set them equal or tie_word_embeddings to False"
-            )
+            raise ValueError("attention_window covers past states only; set it to 0 or bidirectional to False")
+        check_tied_sizes(self, "hidden_size", self.hidden_size)

@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 3."""
+"""Configuration of the sequence-to-sequence model."""
 
 from typing import ClassVar
 
-from .configuration_base import CELL_TYPES, IMPLEMENTATIONS, EduConfig, check_choice, strict
+from .configuration_base import EduConfig, check_recurrent, check_tied_sizes, strict
 
 
 @strict
@@ -12,12 +12,12 @@ class EduSeq2SeqConfig(EduConfig):
     `num_hidden_layers=1`, `reverse_source=False`, `context_every_step=True`.
 
     Args:
-        reverse_source: feed the source from its last word to its first.
+        reverse_source: read the source from its last token to its first.
         context_every_step: give the context vector to every decoder step and to the output, not only to the start.
-        teacher_forcing_ratio: in training, the share of steps that are fed the reference's word rather than the
-            model's own (scheduled sampling, Bengio et al. 2015). In evaluation always the reference's.
-        label_smoothing: in training, the share of probability spread over all words; the papers have none.
-        maxout_size: units of the output layer of `context_every_step`; `hidden_size` unless it is given.
+        teacher_forcing_ratio: in training, the probability that a step reads the reference's token rather than the
+            model's own (scheduled sampling, Bengio et al. 2015). Evaluation always reads the reference.
+        label_smoothing: in training, the probability spread over the whole vocabulary; the papers have none.
+        maxout_size: units of the output layer of `context_every_step`. Default: `hidden_size`.
     """
 
     model_type = "edu_seq2seq"
@@ -39,7 +39,7 @@ class EduSeq2SeqConfig(EduConfig):
     initializer_range: float = 0.08
     recurrent_implementation: str = "fused"
     is_encoder_decoder: bool = True
-    decoder_start_token_id: int | None = 1
+    decoder_start_token_id: int | None = 2
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)
@@ -49,17 +49,16 @@ class EduSeq2SeqConfig(EduConfig):
             self.maxout_size = self.hidden_size
 
     @property
+    def encoder_hidden_size(self) -> int:
+        return self.hidden_size
+
+    @property
     def readout_size(self) -> int:
         return self.maxout_size if self.context_every_step else self.hidden_size
 
     def validate_architecture(self):
         super().validate_architecture()
-        check_choice("cell_type", self.cell_type, CELL_TYPES)
-        check_choice("recurrent_implementation", self.recurrent_implementation, IMPLEMENTATIONS)
+        check_recurrent(self)
         if not 0 <= self.teacher_forcing_ratio <= 1:
             raise ValueError(f"teacher_forcing_ratio must be from 0 to 1, got {self.teacher_forcing_ratio}")
-        if self.tie_word_embeddings and self.embedding_size != self.readout_size:
-            raise ValueError(
-                f"tied embeddings need embedding_size {self.embedding_size} equal to the output's input "
-                f"{self.readout_size}; set them equal or tie_word_embeddings to False"
-            )
+        check_tied_sizes(self, "the output's input", self.readout_size)

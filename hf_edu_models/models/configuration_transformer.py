@@ -1,9 +1,9 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
-"""Configuration of rung 5."""
+"""Configuration of the Transformer."""
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_choice, check_heads, strict
+from .configuration_base import EduConfig, check_choice, check_heads, strict, tensor_parallel_plan
 
 POSITIONS = ("sinusoidal", "learned")
 LAYOUTS = ("interleaved", "halves")
@@ -15,20 +15,21 @@ class EduTransformerConfig(EduConfig):
     """Defaults are the base model of Vaswani et al. 2017 (Table 3, first row).
 
     Args:
-        num_hidden_layers: layers of the encoder, and of the decoder unless `decoder_layers` is given.
+        num_hidden_layers: layers of the encoder, and of the decoder unless `decoder_layers` is set.
         position_embedding_type: `sinusoidal` (any length) or `learned` (up to `max_position_embeddings`).
-        sinusoid_layout: sines and cosines in turn, as printed, or all sines first (`halves`), as Marian has them.
-        scale_embeddings: multiply word vectors by the square root of their size (Section 3.4).
-        share_embeddings: one table of vectors for source and target.
-        tie_word_embeddings: the softmax layer is the target's table as well.
+        sinusoid_layout: sines and cosines `interleaved`, as printed, or all sines first (`halves`), as in Marian.
+        scale_embeddings: multiply embeddings by the square root of their size (Section 3.4).
+        share_embeddings: source and target share one embedding matrix.
+        tie_word_embeddings: the softmax layer shares it with the target.
         attention_bias: biases in the attention's projections; the paper has none.
-        logits_bias: a bias for each word, added to the logits.
-        label_smoothing: in training, the share of probability spread over all words (Section 5.4).
-        head_aggregation: how the heads' outputs become one: `project`, `concat` or `mean`.
-        head_diversity_weight: how much it costs in training when heads look at the same places; 0 for nothing.
+        logits_bias: a bias for each token of the vocabulary, added to the logits.
+        label_smoothing: in training, the probability spread over the whole vocabulary (Section 5.4).
+        head_aggregation: how the outputs of the heads are combined: `project`, `concat` or `mean`.
+        head_diversity_weight: weight of a penalty in training for heads that attend to the same positions; 0 for none.
     """
 
     model_type = "edu_transformer"
+    base_model_tp_plan = tensor_parallel_plan("encoder.layers", "decoder.layers", cross_attention=("decoder.layers",))
     heads: ClassVar[dict[str, str]] = {
         "AutoModel": "EduTransformerModel",
         "AutoModelForSeq2SeqLM": "EduTransformerForConditionalGeneration",
@@ -58,7 +59,7 @@ class EduTransformerConfig(EduConfig):
     head_aggregation: str = "project"
     head_diversity_weight: float | int = 0.0
     is_encoder_decoder: bool = True
-    decoder_start_token_id: int | None = 1
+    decoder_start_token_id: int | None = 2
 
     def __post_init__(self, **kwargs):
         super().__post_init__(**kwargs)

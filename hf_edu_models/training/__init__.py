@@ -1,24 +1,24 @@
-"""What recipes share: arguments and presets, trainers whose runs survive, scores at the end."""
+"""Arguments, presets, trainers and evaluation that the recipes share."""
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from ..lazy import lazy_names
 
 _HOMES = {
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
     "RunArguments": "arguments",
     "parse_arguments": "arguments",
-    "RunStopped": "checkpoints",
-    "average_weights": "checkpoints",
-    "last_checkpoint": "checkpoints",
+    "RunStopped": "..run_folder",
+    "average_weights": "checkpointing",
+    "last_checkpoint": "checkpointing",
     "evaluate_split": "evaluation",
     "main_score": "evaluation",
-    "translation_scores": "evaluation",
+    "translation_scores": "..metrics.scorers",
     "GradualUnfreezing": "fine_tuning",
     "layer_groups": "fine_tuning",
-    "keep_freed_memory": "memory",
+    "configure_malloc": "malloc",
+    "keep_freed_memory": "malloc",  # the earlier name of configure_malloc
     "find_recipe": "presets",
     "load_preset": "presets",
     "preset_names": "presets",
@@ -28,30 +28,20 @@ _HOMES = {
     "start_run": "run",
     "continued_texts": "samples",
     "filled_masks": "samples",
-    "corpus_for": "starting",
-    "label_settings": "starting",
-    "model_for": "starting",
-    "pairs_for": "starting",
-    "task_of": "starting",
-    "token_ids": "starting",
-    "tokenizer_for": "starting",
-    "log_history": "run_folder",
-    "read_predictions": "run_folder",
-    "read_results": "run_folder",
-    "write_results": "run_folder",
+    "corpus_for": "setup",
+    "label_settings": "setup",
+    "model_for": "setup",
+    "pairs_for": "setup",
+    "task_of": "setup",
+    "token_ids": "setup",
+    "tokenizer_for": "setup",
+    "log_history": "..run_folder",
+    "read_predictions": "..run_folder",
+    "read_results": "..run_folder",
+    "write_results": "..run_folder",
     "EduSeq2SeqTrainer": "trainers",
     "EduTrainer": "trainers",
-    "TruncatedBPTTTrainer": "streams",
+    "TruncatedBPTTTrainer": "tbptt",
 }
 
-__all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"hf_edu_models.training has no {name!r}; it has {', '.join(__all__)}")
-    return getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

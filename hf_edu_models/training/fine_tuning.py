@@ -1,6 +1,6 @@
-"""Fine-tuning layer by layer: smaller learning rates below, and layers that wait for those above them.
+"""Discriminative fine-tuning and gradual unfreezing: lower learning rates for lower layers, trained top layer first.
 
-Paper: Howard & Ruder 2018, arXiv:1801.06146 (discriminative fine-tuning, gradual unfreezing).
+Paper: Howard & Ruder 2018, arXiv:1801.06146.
 """
 
 from __future__ import annotations
@@ -10,71 +10,58 @@ import re
 from torch import nn
 from transformers import TrainerCallback
 
-LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
-EMBEDDING = re.compile(r"(?:^|\.)\w*embed\w*(?:\.|$)")
+_LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
+_EMBEDDING = re.compile(r"(?:^|\.)\w*embed\w*(?:\.|$)")
 
 
-def depth_of(name: str, layers: int) -> int:
-    """How high a parameter stands: 0 the embeddings, then the layers, and what reads the last layer on top."""
-    found = LAYER.search(name)
-    if found:
-        return int(found[1]) + 1
-    return 0 if EMBEDDING.search(name) else layers + 1
-
-
-def layer_count(model: nn.Module) -> int:
-    found = [LAYER.search(name) for name, _ in model.named_parameters()]
-    return max((int(each[1]) + 1 for each in found if each), default=0)
-
-
-def depths(model: nn.Module) -> dict[str, int]:
-    layers = layer_count(model)
-    return {name: depth_of(name, layers) for name, _ in model.named_parameters()}
+def layer_depths(model: nn.Module) -> dict[str, int]:
+    """Depth of each parameter by name: 0 for embeddings, 1 to N for the layers, N + 1 for the head."""
+    names = [name for name, _ in model.named_parameters()]
+    layers = {name: int(match[1]) + 1 for name in names if (match := _LAYER.search(name))}
+    head = max(layers.values(), default=0) + 1
+    return {name: layers.get(name, 0 if _EMBEDDING.search(name) else head) for name in names}
 
 
 def layer_groups(
     model: nn.Module, learning_rate: float, lr_decay: float, weight_decay: float, decayed: list[str]
 ) -> list[dict]:
-    """Parameters as an optimizer takes them: the top learns at `learning_rate`, each layer below at a part of it.
+    """Parameter groups for an optimizer; the top group has `learning_rate`, each one below `lr_decay` times as much.
 
     Args:
-        lr_decay: a layer's rate as a part of the one above.
-        decayed: the names of the parameters that weight decay is for.
+        lr_decay: Learning rate of a layer divided by that of the layer above.
+        decayed: Names of the parameters to which weight decay applies.
     """
-    heights, decayed = depths(model), set(decayed)
-    top = max(heights.values())  # a head that is tied to the embeddings is none of its own
+    depths = layer_depths(model)
+    top = max(depths.values())  # a head that is tied to the embeddings has no parameters of its own
     groups: dict[tuple[int, bool], dict] = {}
     for name, parameter in model.named_parameters():
-        key = heights[name], name in decayed
         group = {
             "params": [],
-            "lr": learning_rate * lr_decay ** (top - heights[name]),
+            "lr": learning_rate * lr_decay ** (top - depths[name]),
             "weight_decay": weight_decay if name in decayed else 0.0,
         }
-        groups.setdefault(key, group)["params"].append(parameter)
+        groups.setdefault((depths[name], name in decayed), group)["params"].append(parameter)
     return [groups[key] for key in sorted(groups, reverse=True)]
 
 
 class GradualUnfreezing(TrainerCallback):
-    """First only the top learns; every so many epochs one more layer joins, from the top down."""
+    """Trains only the top at first, and unfreezes one more layer, from the top down, every `every` epochs."""
 
     def __init__(self, every: float):
         self.every = every
 
     def on_train_begin(self, args, state, control, model=None, **kwargs):
         if args.world_size > 1:
-            raise ValueError("unfreeze_every works in one process: several share only what learns from the start")
-        self.heights = depths(model)
-        self.top = max(self.heights.values())
-        self.apply(model, state.epoch or 0.0)
+            raise ValueError(
+                "unfreeze_every works in one process only: DDP never synchronises parameters frozen at the start"
+            )
+        self.depths = layer_depths(model)
+        self.on_step_begin(args, state, control, model)
 
     def on_step_begin(self, args, state, control, model=None, **kwargs):
-        self.apply(model, state.epoch or 0.0)
-
-    def apply(self, model: nn.Module, epoch: float) -> None:
-        lowest = self.top - int(epoch / self.every + 1e-9)
+        lowest = max(self.depths.values()) - int((state.epoch or 0.0) / self.every + 1e-9)
         for name, parameter in model.named_parameters():
-            parameter.requires_grad_(self.heights[name] >= lowest)
+            parameter.requires_grad_(self.depths[name] >= lowest)
 
     def on_train_end(self, args, state, control, model=None, **kwargs):
         for parameter in model.parameters():

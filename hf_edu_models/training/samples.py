@@ -1,96 +1,96 @@
-"""What a model of texts has learnt, to look at: texts that it goes on with, and words that it finds again."""
+"""Samples of a language model for results and card: continued texts and filled masks."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
 
 from ..data.columns import read_column
-from ..data.normalising import continuation_table, kind_of
+from ..data.normalization import continuation_table, kind_of
 from ..data.pretraining import cut_sentences
 
-COUNT = 5
-Samples = Callable[[Any, Any], list[dict[str, str]]]
+NUM_SAMPLES = 5
+Samples = Callable[[Any, Any], list[dict[str, str]]]  # from the model and its tokenizer
 
 
 def continued_texts(corpus: Any, top_k: int = 40, seed: int = 0) -> Samples:
-    """Beginnings of held-out texts and how a language model goes on; a function of the model and its tokenizer."""
+    """Sample continuations of the first words of held-out texts."""
 
     def samples(model: Any, tokenizer: Any) -> list[dict[str, str]]:
-        texts = _held_out(corpus, at_least=4)
+        texts = _held_out(corpus, min_words=4)
         prompts = [" ".join(words[: min(8, len(words) // 2)]) for words in map(str.split, texts)]
         with torch.random.fork_rng(), torch.no_grad():
             torch.manual_seed(seed)
-            return [{"prompt": prompt, "continuation": _go_on(model, tokenizer, prompt, top_k)} for prompt in prompts]
+            return [{"prompt": each, "continuation": _continue(model, tokenizer, each, top_k)} for each in prompts]
 
     return samples
 
 
-def _go_on(model: Any, tokenizer: Any, prompt: str, top_k: int) -> str:
+def _continue(model: Any, tokenizer: Any, prompt: str, top_k: int) -> str:
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     length = inputs["input_ids"].shape[1]
-    room = getattr(model.config, "max_position_embeddings", 100_000) - length
-    wanted = 120 if kind_of(tokenizer) == "char" else 30
-    if room < 1:
+    max_length = getattr(model.config, "max_position_embeddings", 100_000)
+    if length >= max_length:
         return ""
     ids = model.generate(
         **inputs,
         do_sample=True,
         top_k=min(top_k, len(tokenizer)),
-        max_new_tokens=min(wanted, room),
+        max_new_tokens=min(120 if kind_of(tokenizer) == "char" else 30, max_length - length),
         pad_token_id=tokenizer.pad_token_id,
     )
     return tokenizer.decode(ids[0, length:], skip_special_tokens=True)
 
 
-def filled_masks(corpus: Any, guesses: int = 3) -> Samples:
-    """Held-out texts with a word masked, the word, and the best guesses; a function of the model and its tokenizer."""
+def filled_masks(corpus: Any, top_k: int = 3) -> Samples:
+    """Mask one word of each held-out text and predict it."""
 
     def samples(model: Any, tokenizer: Any) -> list[dict[str, str]]:
-        texts = [cut_sentences(text)[0] for text in _held_out(corpus, at_least=6)]
+        texts = [cut_sentences(text)[0] for text in _held_out(corpus, min_words=6)]
         with torch.no_grad():
-            return [_guess(model, tokenizer, text, guesses) for text in texts]
+            return [_fill_mask(model, tokenizer, text, top_k) for text in texts]
 
     return samples
 
 
-def _guess(model: Any, tokenizer: Any, text: str, guesses: int) -> dict[str, str]:
-    longest = model.config.max_position_embeddings
-    inputs = tokenizer(text, truncation=True, max_length=longest, return_tensors="pt").to(model.device)
+def _fill_mask(model: Any, tokenizer: Any, text: str, top_k: int) -> dict[str, str]:
+    max_length = model.config.max_position_embeddings
+    inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
     ids = inputs["input_ids"][0]  # (T)
-    place = _whole_word(ids.tolist(), tokenizer)
-    word = ids[place].item()
-    ids[place] = tokenizer.mask_token_id
+    position = _whole_word(ids.tolist(), tokenizer)
+    label = ids[position].item()
+    ids[position] = tokenizer.mask_token_id
     outputs = model(**inputs)
     logits = outputs.prediction_logits if "prediction_logits" in outputs else outputs.logits
-    best = logits[0, place].topk(guesses).indices
+    predictions = logits[0, position].topk(top_k).indices
     return {
         "text": tokenizer.decode(ids[1:-1]),
-        "label": tokenizer.convert_ids_to_tokens(word),
-        "prediction": " / ".join(tokenizer.convert_ids_to_tokens(best)),
+        "label": tokenizer.convert_ids_to_tokens(label),
+        "prediction": " / ".join(tokenizer.convert_ids_to_tokens(predictions)),
     }
 
 
 def _whole_word(ids: list[int], tokenizer: Any) -> int:
-    """The place nearest to the middle where a word stands that is not in pieces; the middle if there is none."""
+    """Position of the word nearest to the middle that is a single token; the middle if there is none."""
     middle = len(ids) // 2
     if kind_of(tokenizer) == "char":
         return middle
     continues = continuation_table(tokenizer)
     whole = [
-        place
-        for place in range(1, len(ids) - 1)
-        if not continues[ids[place]] and not continues[ids[place + 1]] and tokenizer.decode(ids[place]).isalpha()
+        position
+        for position, (token, following) in enumerate(pairwise(ids[1:]), start=1)
+        if not continues[token] and not continues[following] and tokenizer.decode(token).isalpha()
     ]
-    return min(whole, key=lambda place: abs(place - middle), default=middle)
+    return min(whole, key=lambda position: abs(position - middle), default=middle)
 
 
-def _held_out(corpus: Any, at_least: int) -> list[str]:
-    """A few texts from all over the last split that was not learnt from, of `at_least` so many words if there are."""
+def _held_out(corpus: Any, min_words: int) -> list[str]:
+    """A few texts spread over the test split (or validation, or train), preferably of at least `min_words` words."""
     split = next(split for split in ("test", "validation", "train") if split in corpus)
     texts = [text for text in read_column(corpus[split], "text") if text and text.strip()]
-    long_ones = [text for text in texts if len(text.split()) >= at_least] or texts
-    step = max(len(long_ones) // COUNT, 1)
-    return long_ones[::step][:COUNT]
+    texts = [text for text in texts if len(text.split()) >= min_words] or texts
+    step = max(len(texts) // NUM_SAMPLES, 1)
+    return texts[::step][:NUM_SAMPLES]

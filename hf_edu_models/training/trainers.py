@@ -1,4 +1,4 @@
-"""Trainers whose runs survive: whole checkpoints, exact resumption, a sentence when a run cannot go on."""
+"""Trainers with atomic checkpoints, exact resumption, and one-sentence errors for a run that cannot continue."""
 
 from __future__ import annotations
 
@@ -17,83 +17,84 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler, nested_gather
 
 from ..data.bucketing import LengthBucketSampler
-from ..hub.push import PushesWithCard
+from ..hub.push import PushWithCardMixin
+from ..models.configuration_base import warn_of_other_ids
+from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, explain_full_disk, newest_checkpoint
 from .arguments import RunArguments
-from .batches import SeededCollator, SteadyBatches, SteadyLengthGroups, innermost_sampler
-from .checkpoints import (
-    ASIDE,
-    RunStopped,
-    drop_old,
-    full_disk_is_said,
-    newest,
-    put_files_in_place,
-    put_in_place,
-    tidy,
-)
+from .checkpointing import replace_files, replace_folder, rotate_checkpoints
 from .fine_tuning import GradualUnfreezing, layer_groups
-from .progress import show_on_one_line
-from .run_folder import STATE
+from .progress import use_one_line_progress
+from .resumable_batches import (
+    ResumableBatchSampler,
+    ResumableLengthGroupedSampler,
+    SeededCollator,
+    innermost_sampler,
+)
 
 
-class Bookkeeping(TrainerCallback, ExportableState):
-    """Keeps over all resumptions what Trainer forgets: the time, and the loss that is not logged yet.
+class RunStateCallback(TrainerCallback, ExportableState):
+    """Saves in checkpoints what Trainer does not: the elapsed time, and the loss since the last log.
 
-    It also tells the trainer where an epoch starts.
+    It also enforces `max_minutes`, and tells the trainer at which batch an epoch starts.
     """
 
     def __init__(self):
         self.max_minutes: float | None = None
-        self.seconds = 0.0
-        self.since = None
-        self.loss, self.logged_at = 0.0, None
-        self.trainer: SafeRun | None = None
+        self.seconds = 0.0  # before `since`
+        self.since: float | None = None
+        self.loss, self.logged_at = 0.0, None  # loss since the last log, and the step of that log
+        self.trainer: ResumableTrainerMixin | None = None
 
     def state(self) -> dict:
-        kept = {"seconds": self.passed(), "loss": self.loss, "logged_at": self.logged_at}
-        return {"args": {}, "attributes": kept}
+        attributes = {"seconds": self.elapsed_seconds(), "loss": self.loss, "logged_at": self.logged_at}
+        return {"args": {}, "attributes": attributes}
 
-    def passed(self) -> float:
+    def elapsed_seconds(self) -> float:
+        """Training time over all resumptions."""
         return self.seconds + (0.0 if self.since is None else time.monotonic() - self.since)
 
     def on_train_begin(self, args, state, control, **kwargs):
         self.since = time.monotonic()
         if state.global_step:
-            self.trainer.go_on_with_loss(self.loss, self.logged_at)
-            control.should_training_stop = self.trainer.has_lost_patience()
+            self.trainer.restore_unlogged_loss(self.loss, self.logged_at)
+            control.should_training_stop = self.trainer.has_stopped_early()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
-        self.trainer.start_epoch(*place_in_epoch(args, state, train_dataloader))
+        self.trainer.start_epoch(*resume_position(args, state, train_dataloader))
 
     def on_step_end(self, args, state, control, **kwargs):
-        if self.max_minutes is not None and self.trainer.agreed(self.passed() >= 60 * self.max_minutes):
+        if self.max_minutes is None:
+            return
+        # One clock for all processes: if only some of them stopped, the others would wait for them forever.
+        if self.trainer.broadcast_flag(self.elapsed_seconds() >= 60 * self.max_minutes):
             control.should_training_stop = control.should_evaluate = control.should_save = True
 
     def on_train_end(self, args, state, control, **kwargs):
-        self.seconds, self.since = self.passed(), None
+        self.seconds, self.since = self.elapsed_seconds(), None
 
 
-def place_in_epoch(args, state, train_dataloader) -> tuple[int, int]:
-    """The epoch that begins or goes on, and how many of its batches were seen before a resumption."""
-    batches = len(train_dataloader)
-    updates = max(-(-batches // args.gradient_accumulation_steps), 1)
-    epoch, done = divmod(state.global_step, updates)
-    return epoch, done * args.gradient_accumulation_steps
+def resume_position(args, state, train_dataloader) -> tuple[int, int]:
+    """The current epoch, and the number of its batches that were seen before resuming."""
+    steps_per_epoch = max(-(-len(train_dataloader) // args.gradient_accumulation_steps), 1)
+    epoch, steps = divmod(state.global_step, steps_per_epoch)
+    return epoch, steps * args.gradient_accumulation_steps
 
 
-class SafeRun:
-    """What our trainers add to transformers' own; mixed in before it."""
+class ResumableTrainerMixin:
+    """What our trainers add to transformers' own; it comes before them in the bases."""
 
     args: RunArguments
 
-    def __init__(self, *given: Any, callbacks: list | None = None, **options: Any):
-        self.bookkeeping = Bookkeeping()
-        super().__init__(*given, callbacks=[self.bookkeeping, *(callbacks or [])], **options)
+    def __init__(self, *args: Any, callbacks: list | None = None, **kwargs: Any):
+        super().__init__(*args, callbacks=[RunStateCallback(), *(callbacks or [])], **kwargs)
+        if self.processing_class is not None:
+            warn_of_other_ids(self.model.config, self.processing_class)
         if self.args.dataloader_persistent_workers:
             raise ValueError(
-                "dataloader_persistent_workers is True, but workers that stay do not hear where an epoch starts, and a "
+                "dataloader_persistent_workers is True, but persistent workers do not see where an epoch starts, and a "
                 "resumed run would differ; leave it False"
             )
-        self._know_bookkeeping()
+        self._bind_run_state()
         self._train_collator: SeededCollator | None = None
         self._train_sampler: Any = None
         self._is_saving = False
@@ -103,84 +104,86 @@ class SafeRun:
         if getattr(self.args, "unfreeze_every", 0):
             self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
         if getattr(self.args, "quiet", False):
-            show_on_one_line(self, title=self.model.config.model_type.removeprefix("edu_"))
+            use_one_line_progress(self, title=self.model.config.model_type.removeprefix("edu_"))
 
     def _load_callback_state(self) -> None:
-        """Trainer makes callbacks anew from a checkpoint; ours must know their trainer and what was asked for now."""
+        """Trainer builds new callbacks from a checkpoint: bind ours to this trainer and its current arguments."""
+        saved = self.state.stateful_callbacks
+        if "Bookkeeping" in saved:  # the former name of RunStateCallback
+            saved[RunStateCallback.__name__] = saved.pop("Bookkeeping")
         super()._load_callback_state()
-        self._know_bookkeeping()
-        for callback in self._patience():
+        self._bind_run_state()
+        for callback in self._early_stopping_callbacks():
             callback.early_stopping_patience = self.args.early_stopping_patience
         best = Path(self.args.output_dir) / f"checkpoint-{self.state.best_global_step}"
-        if best.is_dir():  # also where the run's folder was moved
+        if best.is_dir():  # the run's folder may have been moved
             self.state.best_model_checkpoint = str(best)
 
-    def _know_bookkeeping(self) -> None:
-        self.bookkeeping = next(each for each in self.callback_handler.callbacks if isinstance(each, Bookkeeping))
-        self.bookkeeping.trainer, self.bookkeeping.max_minutes = self, getattr(self.args, "max_minutes", None)
+    def _bind_run_state(self) -> None:
+        self.run_state = next(each for each in self.callback_handler.callbacks if isinstance(each, RunStateCallback))
+        self.run_state.trainer, self.run_state.max_minutes = self, getattr(self.args, "max_minutes", None)
 
-    def _patience(self) -> list[EarlyStoppingCallback]:
+    def _early_stopping_callbacks(self) -> list[EarlyStoppingCallback]:
         if not getattr(self.args, "early_stopping_patience", 0):
             return []
         return [each for each in self.callback_handler.callbacks if isinstance(each, EarlyStoppingCallback)]
 
-    def has_lost_patience(self) -> bool:
-        """Whether a run had been stopped early when its last checkpoint was written."""
-        return any(each.early_stopping_patience_counter >= each.early_stopping_patience for each in self._patience())
+    def has_stopped_early(self) -> bool:
+        """Whether early stopping had ended the run when its last checkpoint was written."""
+        callbacks = self._early_stopping_callbacks()
+        return any(each.early_stopping_patience_counter >= each.early_stopping_patience for each in callbacks)
 
-    def go_on_with_loss(self, loss: float, logged_at: int | None) -> None:
-        """The loss of the steps between the last line of the log and the checkpoint belongs to the next line."""
+    def restore_unlogged_loss(self, loss: float, logged_at: int | None) -> None:
+        """Add the loss between the last log and the checkpoint to the next log."""
         if logged_at is not None:
             self._tr_loss += loss
             self._globalstep_last_logged = logged_at
 
-    def agreed(self, is_so: bool) -> bool:
-        """What the first process found, for all: clocks differ, and processes that part wait for each other forever."""
+    def broadcast_flag(self, flag: bool) -> bool:
+        """The value of the first process."""
         if self.args.world_size == 1:
-            return is_so
-        return bool(broadcast(torch.tensor(int(is_so), device=self.args.device)))
+            return flag
+        return bool(broadcast(torch.tensor(int(flag), device=self.args.device)))
 
-    def _run_epoch(self, *given: Any, **options: Any) -> None:
+    def _run_epoch(self, *args: Any, **kwargs: Any) -> None:
         if not self.control.should_training_stop:
-            super()._run_epoch(*given, **options)
+            super()._run_epoch(*args, **kwargs)
 
-    # Batches
-
-    def start_epoch(self, epoch: int, first: int) -> None:
+    def start_epoch(self, epoch: int, first_batch: int) -> None:
         if self._train_collator is not None:
-            self._train_collator.start(epoch, first)
-        if hasattr(self._train_sampler, "set_epoch"):  # Accelerate does not reach it where batches are skipped
+            self._train_collator.set_epoch(epoch, first_batch)
+        if hasattr(self._train_sampler, "set_epoch"):  # Accelerate does not call it if batches are skipped
             self._train_sampler.set_epoch(epoch)
 
     def _get_train_sampler(self, train_dataset=None):
         sampler = super()._get_train_sampler(train_dataset)
         if isinstance(sampler, LengthGroupedSampler):
-            return SteadyLengthGroups(sampler.batch_size, lengths=sampler.lengths, seed=self.args.seed)
+            return ResumableLengthGroupedSampler(sampler.batch_size, lengths=sampler.lengths, seed=self.args.seed)
         return sampler
 
-    def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **options):
-        plain = self.data_collator
-        self.data_collator = SeededCollator(plain, self.args.seed * 1_000_003 + self.args.process_index)
+    def _get_dataloader(self, dataset, description, batch_size, sampler_fn=None, is_training=False, **kwargs):
+        collator = self.data_collator
+        self.data_collator = SeededCollator(collator, self.args.seed * 1_000_003 + self.args.process_index)
         try:
             if is_training:
                 self._train_collator = self.data_collator
             if is_training and getattr(self.args, "max_tokens", None):
                 return self._bucket_loader(dataset)
-            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **options)
+            loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **kwargs)
             if is_training:
                 self._train_sampler = innermost_sampler(loader)
             return loader
         finally:
-            self.data_collator = plain
+            self.data_collator = collator
 
     def _get_eval_sampler(self, eval_dataset):
-        """In the order of the rows, also where training groups them by length: predictions belong to texts."""
+        """Keep the order of the rows, also if training groups them by length: predictions are matched to rows."""
         if self.args.train_sampling_strategy == "group_by_length" and hasattr(eval_dataset, "__len__"):
             return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
         return super()._get_eval_sampler(eval_dataset)
 
     def _bucket_loader(self, dataset: Any) -> DataLoader:
-        """Batches of like length; every process takes its own share, so Accelerate must not share them out again."""
+        """Batches of similar length; the sampler shards them, so Accelerate is told that there is one process."""
         sampler = LengthBucketSampler.from_dataset(
             dataset,
             max_tokens=self.args.max_tokens,
@@ -190,7 +193,7 @@ class SafeRun:
         )
         loader = DataLoader(
             self._remove_unused_columns(dataset, description="Training"),
-            batch_sampler=SteadyBatches(sampler),
+            batch_sampler=ResumableBatchSampler(sampler),
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
             pin_memory=self.args.dataloader_pin_memory,
@@ -202,153 +205,148 @@ class SafeRun:
         )
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
-        """Numbers only: a signature in every line helps nobody, and trackers refuse it."""
+        """Log numbers only: trackers reject strings such as the signature of BLEU."""
         super().log({name: value for name, value in logs.items() if not isinstance(value, str)}, start_time)
 
     def _determine_best_metric(self, metrics: dict[str, float], trial) -> bool:
-        wanted = self.args.metric_for_best_model
+        metric = self.args.metric_for_best_model
         known = [name.removeprefix("eval_") for name, value in metrics.items() if not isinstance(value, str)]
-        if wanted is not None and wanted.removeprefix("eval_") not in known:
-            raise ValueError(f"metric_for_best_model {wanted!r} is no score of this run; it has {', '.join(known)}")
+        if metric is not None and metric.removeprefix("eval_") not in known:
+            raise ValueError(f"metric_for_best_model {metric!r} is no score of this run; it has {', '.join(known)}")
         return super()._determine_best_metric(metrics, trial)
 
-    def evaluation_loop(self, *given: Any, **options: Any) -> Any:
-        """Draw no numbers that training would have drawn: how often it is evaluated changes nothing in a run."""
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Evaluate without advancing the random state of training."""
         with torch.random.fork_rng(devices=[]):
-            return super().evaluation_loop(*given, **options)
-
-    # Steps
+            return super().evaluation_loop(*args, **kwargs)
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Go on with the learning rate that is asked for now; a checkpoint brings its own."""
-        wanted = list(getattr(self.lr_scheduler, "base_lrs", []))
+        """Resume with the current `learning_rate` instead of the one in the checkpoint."""
+        base_lrs = list(getattr(self.lr_scheduler, "base_lrs", []))
         super()._load_optimizer_and_scheduler(checkpoint)
-        is_usual = checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR)
-        if not is_usual or wanted == self.lr_scheduler.base_lrs:
+        is_lambda = checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR)
+        if not is_lambda or base_lrs == self.lr_scheduler.base_lrs:
             return
-        self.lr_scheduler.base_lrs = wanted
-        for group, rate, factor in zip(self.optimizer.param_groups, wanted, self.lr_scheduler.lr_lambdas, strict=True):
-            group["initial_lr"], group["lr"] = rate, rate * factor(self.lr_scheduler.last_epoch)
-        self.lr_scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]  # what the log tells
+        self.lr_scheduler.base_lrs = base_lrs
+        for group, lr, factor in zip(self.optimizer.param_groups, base_lrs, self.lr_scheduler.lr_lambdas, strict=True):
+            group["initial_lr"], group["lr"] = lr, lr * factor(self.lr_scheduler.last_epoch)
+        self.lr_scheduler._last_lr = [group["lr"] for group in self.optimizer.param_groups]  # what is logged
 
     def create_optimizer(self, model=None):
-        """One learning rate for all, or one a layer."""
+        """One parameter group per layer if `layer_lr_decay` is set."""
         if self.optimizer is not None or getattr(self.args, "layer_lr_decay", 1.0) == 1.0:
             return super().create_optimizer(model)
         model = self.model if model is None else model
-        kind, options = self.get_optimizer_cls_and_kwargs(self.args, model)
+        optimizer_class, kwargs = self.get_optimizer_cls_and_kwargs(self.args, model)
         decayed = self.get_decay_parameter_names(model)
         groups = layer_groups(model, self.args.learning_rate, self.args.layer_lr_decay, self.args.weight_decay, decayed)
-        self.optimizer = kind(groups, **options)
+        self.optimizer = optimizer_class(groups, **kwargs)
         return self.optimizer
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = super().training_step(model, inputs, num_items_in_batch)
         self._is_finite = torch.isfinite(loss) & self._is_finite
-        if loss.device.type == "cpu":  # elsewhere asking would wait for the device, so it is asked before saving
+        if loss.device.type == "cpu":  # a GPU would have to be synchronised, so there it is checked before saving
             self._check_loss(self.state.global_step + 1)
         return loss
 
-    def _maybe_log_save_evaluate(self, *given, **options):
+    def _maybe_log_save_evaluate(self, *args, **kwargs):
         if self.control.should_save or self.control.should_log or self.control.should_evaluate:
             self._check_loss(self.state.global_step)
-        return super()._maybe_log_save_evaluate(*given, **options)
+        return super()._maybe_log_save_evaluate(*args, **kwargs)
 
     def _check_loss(self, step: int) -> None:
         if not bool(self._is_finite):
-            self._stop(f"the loss is not a number at step {step}")
+            self._stop(f"the loss is NaN or infinite at step {step}")
 
     def _check_weights(self) -> None:
-        """A finite loss may have a gradient that is none; such weights must not become the last good checkpoint."""
+        """A finite loss may have a non-finite gradient; such weights must not become the last good checkpoint."""
         weights = (getattr(each, "_local_tensor", each) for each in self.model.parameters())
         if not all(bool(weight.isfinite().all()) for weight in weights):
-            self._stop(f"weights are not numbers any more after step {self.state.global_step}")
+            self._stop(f"weights are NaN or infinite after step {self.state.global_step}")
 
     def _stop(self, reason: str) -> None:
-        last = newest(self.args.output_dir)
-        kept = f"the last good checkpoint is {last}" if last else "no checkpoint had been written"
+        last = newest_checkpoint(self.args.output_dir)
+        kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
         raise RunStopped(
             f"{reason}; {kept}. Lower --learning_rate (now {self.args.learning_rate:g}) or --max_grad_norm (now "
             f"{self.args.max_grad_norm:g}), then run the same command with --resume"
         )
 
-    # Checkpoints
-
     def _get_output_dir(self, trial) -> str:
         folder = super()._get_output_dir(trial)
-        return str(Path(folder) / ASIDE) if self._is_saving else folder
+        return str(Path(folder) / UNFINISHED) if self._is_saving else folder
 
     def _save_checkpoint(self, model, trial) -> None:
-        """Write a checkpoint aside, then put it in place: a run that is killed while saving loses nothing."""
+        """Write a checkpoint to a temporary folder, then rename it: a run killed while saving loses nothing."""
         run = Path(self._get_output_dir(trial))
         self._check_weights()
-        self.bookkeeping.loss = nested_gather(self._tr_loss, self.args.parallel_mode).mean().item()
-        self.bookkeeping.logged_at = self._globalstep_last_logged
-        with full_disk_is_said(run):
+        self.run_state.loss = nested_gather(self._tr_loss, self.args.parallel_mode).mean().item()
+        self.run_state.logged_at = self._globalstep_last_logged
+        with explain_full_disk(run):
             if self.args.should_save:
-                tidy(run)
-            self.accelerator.wait_for_everyone()  # or what another process has written by now is tidied away
+                clean_up_unfinished(run)
+            self.accelerator.wait_for_everyone()  # before any process writes into the folder that is cleaned up
             self._is_saving = True
             try:
                 super()._save_checkpoint(model, trial)
             finally:
                 self._is_saving = False
-            self._remember_best(run)
+            self._set_best_checkpoint(run)
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                self._place_checkpoint(run, f"checkpoint-{self.state.global_step}")
+                unfinished = run / UNFINISHED / f"checkpoint-{self.state.global_step}"
+                self.state.save_to_json(str(unfinished / STATE))
+                replace_folder(unfinished, run / unfinished.name)
+                rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
 
-    def _remember_best(self, run: Path) -> None:
-        """Trainer looked for the best checkpoint where this one was written."""
+    def _set_best_checkpoint(self, run: Path) -> None:
+        """Trainer has looked for the best checkpoint in the temporary folder."""
         best = run / f"checkpoint-{self.state.best_global_step}"
         if best.is_dir() or self.state.best_global_step == self.state.global_step:
             self.state.best_model_checkpoint = str(best)
 
-    def _place_checkpoint(self, run: Path, name: str) -> None:
-        self.state.save_to_json(str(run / ASIDE / name / STATE))
-        put_in_place(run / ASIDE / name, run / name)
-        drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
-
-    def _finalize_training(self, *given: Any) -> Any:
-        """Keep the last checkpoint: Trainer drops it where only one is kept, and then no longer run can go on."""
+    def _finalize_training(self, *args: Any) -> Any:
+        """Keep the last checkpoint: with `save_total_limit=1` Trainer deletes it, and the run could not be extended."""
         limit, self.args.save_total_limit = self.args.save_total_limit, None
         try:
-            return super()._finalize_training(*given)
+            return super()._finalize_training(*args)
         finally:
             self.args.save_total_limit = limit
 
     def save_final(self) -> None:
-        """The model of the run's end, its tokenizer and the log, in the run's folder itself."""
+        """Save the final model, its tokenizer and the log in the run's folder itself."""
         run = Path(self.args.output_dir)
-        with full_disk_is_said(run):
-            self.save_model(str(run / ASIDE / "final"))
+        unfinished = run / UNFINISHED / "final"
+        with explain_full_disk(run):
+            self.save_model(str(unfinished))
             self.accelerator.wait_for_everyone()
             if self.args.should_save:
-                self.state.save_to_json(str(run / ASIDE / "final" / STATE))
-                put_files_in_place(run / ASIDE / "final", run)
-                # A run killed between its last checkpoint and the dropping of an older one has one too many.
-                drop_old(run, self.args.save_total_limit, self.state.best_model_checkpoint)
+                self.state.save_to_json(str(unfinished / STATE))
+                replace_files(unfinished, run)
+                # A run that was killed between saving and rotating has one checkpoint too many.
+                rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
 
 
-class EduTrainer(SafeRun, PushesWithCard, Trainer):
-    """Trainer for the rungs that read or continue a text."""
+class EduTrainer(ResumableTrainerMixin, PushWithCardMixin, Trainer):
+    """Trainer for language models and classifiers."""
 
 
-class EduSeq2SeqTrainer(SafeRun, PushesWithCard, Seq2SeqTrainer):
-    """Trainer for the rungs that turn a text into another."""
+class EduSeq2SeqTrainer(ResumableTrainerMixin, PushWithCardMixin, Seq2SeqTrainer):
+    """Trainer for encoder-decoder models."""
 
-    def prediction_step(self, *given: Any, **options: Any) -> Any:
-        """Trainer's, which writes every default, a length of 20 among them, into the model's generation settings."""
-        kept = self.model.generation_config
-        self.model.generation_config = copy.deepcopy(kept)
+    def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
+        """Protect the model's generation config: Trainer writes all defaults into it, among them a length of 20."""
+        generation_config = self.model.generation_config
+        self.model.generation_config = copy.deepcopy(generation_config)
         try:
-            return super().prediction_step(*given, **options)
+            return super().prediction_step(*args, **kwargs)
         finally:
-            self.model.generation_config = kept
+            self.model.generation_config = generation_config
 
-    def evaluation_loop(self, *given: Any, **options: Any) -> Any:
-        """Each row once: rows that fill up the last batches of several processes are dropped, as Trainer does."""
+    def evaluation_loop(self, *args: Any, **kwargs: Any) -> Any:
+        """Score each row once: rows that pad the last batches of several processes are dropped, as Trainer does."""
         self.gather_function = self.accelerator.gather_for_metrics
-        return super().evaluation_loop(*given, **options)
+        return super().evaluation_loop(*args, **kwargs)

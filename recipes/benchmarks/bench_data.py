@@ -1,8 +1,8 @@
-"""How long the data takes: made for the first time, and found again.
+"""Time of preprocessing: the first time, and from the cache.
 
     python recipes/benchmarks/bench_data.py
 
-Everything is generated here, in a folder that is thrown away afterwards; no network, and two processes for the pairs.
+The data is generated in a temporary folder: no network.
 """
 
 import argparse
@@ -13,14 +13,14 @@ from hf_edu_models.data import build_nsp_pairs, encode_corpus, load_corpus, trai
 
 
 def timed(name, run):
-    """Run twice in the same cache: the second time everything is there."""
+    """Run twice with the same cache."""
     seconds = []
     for _ in range(2):
         start = time.perf_counter()
         result = run()
         seconds.append(time.perf_counter() - start)
     rows = sum(len(split) for split in result.values()) if isinstance(result, dict) else len(result)
-    print(f"{name:24} {rows:8,} rows   first {seconds[0]:6.2f} s   again {seconds[1]:6.2f} s", flush=True)
+    print(f"{name:24} {rows:8,} rows   first {seconds[0]:6.2f} s   cached {seconds[1]:6.2f} s", flush=True)
 
 
 def main():
@@ -33,13 +33,13 @@ def main():
         stories = load_corpus("stories", train_size=20_000, validation_size=0, test_size=0, cache_dir=folder)["train"]
         tokenizer = train_tokenizer(stories.select(range(10_000)), "wordpiece", 2_000, rung="bert", cache_dir=folder)
         options = {"max_length": 128, "repeats": 3, "num_proc": args.processes, "cache_dir": folder}
-        timed("sentence pairs for BERT", lambda: build_nsp_pairs(stories, tokenizer, **options))
+        timed("sentence pairs for NSP", lambda: build_nsp_pairs(stories, tokenizer, **options))
 
         pairs = load_corpus("dates", train_size=100_000, validation_size=0, test_size=0, cache_dir=folder)
-        letters = train_tokenizer(pairs, "char", rung="bahdanau", cache_dir=folder)
+        characters = train_tokenizer(pairs, "char", rung="bahdanau", cache_dir=folder)
         timed(
             "translation pairs to ids",
-            lambda: encode_corpus(pairs, letters, num_proc=args.processes, cache_dir=folder),
+            lambda: encode_corpus(pairs, characters, num_proc=args.processes, cache_dir=folder),
         )
 
 

@@ -1,20 +1,20 @@
-"""How fast the recurrent rungs are, as ratios against peers in the same run.
+"""Speed of the recurrent rungs, as ratios to other implementations in the same run.
 
-    python recipes/benchmarks/bench_recurrent.py                                  # ours, and a plain nn.LSTMCell loop
+    python recipes/benchmarks/bench_recurrent.py                                  # ours, and a loop over nn.LSTMCell
     python recipes/benchmarks/bench_recurrent.py --peer-python PEER/bin/python    # JoeyNMT 2.3 as well
 
-PEER is a virtual environment of its own, made with
+PEER is another virtual environment, created with
 
     pip install torch==2.13.0 && pip install --no-deps joeynmt==2.3.0
     pip install numpy pyyaml packaging matplotlib sacrebleu sacremoses sentencepiece subword-nmt tensorboard \
         datasets importlib_metadata
 
-Contenders take turns, one round after another, and the medians are compared, so that a noisy machine disturbs all of
-them alike. Every contender has an encoder of one layer in both directions, additive attention, one decoder layer and
-a softmax over the same vocabulary; embeddings, states and scores have the same sizes. What the softmax sees is each
-system's own: half of the state in Bahdanau et al. (maxout), all of it in JoeyNMT; `--readout linear --maxout 512`
-makes ours as wide. Training is a forward and a backward pass. "share" is the matrix products' rate over that of plain
-products of the decoder's shape in the same run.
+The rounds of all systems are interleaved and their medians compared, so that noise on the machine affects all of them
+alike. Every system has a bidirectional encoder of one layer, additive attention, one decoder layer and a softmax over
+the same vocabulary; embeddings, states and scores have the same sizes. The input of the softmax differs: half of the
+state in Bahdanau et al. (maxout), all of it in JoeyNMT; `--readout linear --maxout 512` makes ours as wide. Training is
+a forward and a backward pass. "share" is the FLOP/s of the matrix products, divided by that of plain products of the
+decoder's shape in the same run.
 """
 
 import argparse
@@ -41,7 +41,9 @@ def parse_arguments():
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--vocab", type=int, default=8000)
     parser.add_argument("--readout", choices=("maxout", "linear"), default="maxout")
-    parser.add_argument("--maxout", type=int, help="units that the softmax sees; half of --hidden, as in the paper")
+    parser.add_argument(
+        "--maxout", type=int, help="input size of the softmax; half of --hidden by default, as in the paper"
+    )
     parser.add_argument("--cell", choices=("gru", "lstm"), default="gru")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
@@ -52,7 +54,7 @@ def parse_arguments():
 
 
 def make_batch(args, length, uneven):
-    """Source and target ids with their lengths: all of `length`, or anything from half of it up."""
+    """Source and target ids with their mask; lengths are `length`, or random from half of it."""
     generator = torch.Generator().manual_seed(length)
     ids = torch.randint(4, args.vocab, (2, args.batch, length), generator=generator)
     lengths = torch.full((2, args.batch), length)
@@ -64,7 +66,7 @@ def make_batch(args, length, uneven):
 
 
 class Ours:
-    """edu_bahdanau, by one of its implementations."""
+    """edu_bahdanau with one of its implementations."""
 
     def __init__(self, args, implementation):
         from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
@@ -81,7 +83,7 @@ class Ours:
             recurrent_implementation=implementation,
         )
         self.model = EduBahdanauForConditionalGeneration(config)
-        self.model.generation_config.eos_token_id = None  # every sentence runs to the full length, as the peer's do
+        self.model.generation_config.eos_token_id = None  # every sentence has the full length, as in JoeyNMT
 
     def train(self, ids, is_real):
         self.model.train()
@@ -102,7 +104,7 @@ class Ours:
 
 
 class Naive(nn.Module):
-    """What a tutorial writes: an `nn.LSTMCell` in a loop, attention and logits at every step."""
+    """As in tutorials: a loop over `nn.LSTMCell`, with attention and logits at every step."""
 
     def __init__(self, args):
         super().__init__()
@@ -118,13 +120,13 @@ class Naive(nn.Module):
     def train_step(self, ids, is_real):
         states, (hidden, _) = self.encoder(self.source_embed(ids[0]))
         hidden = torch.tanh(self.bridge(torch.cat(list(hidden), dim=-1)))
-        memory, logits = torch.zeros_like(hidden), []
-        for word in self.target_embed(ids[1]).unbind(1):
+        cell, logits = torch.zeros_like(hidden), []
+        for step in self.target_embed(ids[1]).unbind(1):
             scores = self.energy(torch.tanh(self.query(hidden)[:, None] + self.key(states))).squeeze(-1)
             weights = scores.masked_fill(~is_real[0], float("-inf")).softmax(-1)
             context = torch.bmm(weights[:, None], states).squeeze(1)
-            hidden, memory = self.cell(torch.cat([word, context], -1), (hidden, memory))
-            logits.append(self.output(torch.cat([hidden, context, word], -1)))
+            hidden, cell = self.cell(torch.cat([step, context], -1), (hidden, cell))
+            logits.append(self.output(torch.cat([hidden, context, step], -1)))
         labels = ids[1].masked_fill(~is_real[1], -100)
         F.cross_entropy(torch.stack(logits, 1).flatten(0, 1), labels.flatten()).backward()
 
@@ -136,7 +138,7 @@ class Naive(nn.Module):
 
 
 class Joey:
-    """JoeyNMT 2.3, by its own building, loss and search functions."""
+    """JoeyNMT 2.3, with its own model, loss and search."""
 
     def __init__(self, args):
         from types import SimpleNamespace
@@ -176,7 +178,7 @@ class Joey:
         self.model.loss_function = ("crossentropy", 0.0)
 
     def inputs(self, ids, is_real):
-        # Its packing wants the longest source first.
+        # Its packing needs the longest source first.
         order = is_real[0].sum(-1).argsort(descending=True)
         source, mask = ids[0][order].masked_fill(~is_real[0][order], 1), is_real[0][order][:, None]
         return {"src": source, "src_mask": mask, "src_length": mask.sum((1, 2))}, order
@@ -213,18 +215,18 @@ class Joey:
 
 
 def training(uneven):
-    def run(contender, args, length):
+    def run(system, args, length):
         batch = make_batch(args, length, uneven)
-        return lambda: contender.train(*batch)
+        return lambda: system.train(*batch)
 
     return run
 
 
 def decoding(beams, batch_size=None):
-    def run(contender, args, length):
+    def run(system, args, length):
         ids, is_real = make_batch(args, length, uneven=False)
         ids, is_real = ids[:, :batch_size], is_real[:, :batch_size]
-        return lambda: contender.decode(ids, is_real, beams)
+        return lambda: system.decode(ids, is_real, beams)
 
     return run
 
@@ -239,31 +241,31 @@ CASES = {
 
 
 class Local:
-    """A contender in this process."""
+    """A system in this process."""
 
-    def __init__(self, contender):
-        self.contender = contender
+    def __init__(self, system):
+        self.system = system
 
     def seconds(self, case, args, length):
-        if case != "train" and not case.startswith("train") and not hasattr(self.contender, "decode"):
+        if case != "train" and not case.startswith("train") and not hasattr(self.system, "decode"):
             return None
-        run = CASES[case](self.contender, args, length)
+        run = CASES[case](self.system, args, length)
         start = time.perf_counter()
         run()
         return time.perf_counter() - start
 
     def flops(self, case, args, length):
         with FlopCounterMode(display=False) as counter:
-            CASES[case](self.contender, args, length)()
+            CASES[case](self.system, args, length)()
         return counter.get_total_flops()
 
 
 class Remote:
-    """A contender in a process of another environment, asked by lines of JSON."""
+    """A system in a process of another environment; requests and answers are lines of JSON."""
 
     def __init__(self, python, name):
         command = [python, __file__, *sys.argv[1:], "--serve", name]
-        # Its libraries log to standard output; the answers go to a pipe of their own.
+        # Its libraries log to standard output, so the answers have another pipe.
         read_end, write_end = os.pipe()
         self.process = subprocess.Popen(
             command,
@@ -281,7 +283,7 @@ class Remote:
         self.process.stdin.flush()
         answer = self.answers.readline()
         if not answer:
-            raise SystemExit(f"the peer ended with code {self.process.wait()}; its message is above")
+            raise SystemExit(f"JoeyNMT exited with code {self.process.wait()}; its message is above")
         return json.loads(answer)
 
     def seconds(self, case, args, length):
@@ -292,16 +294,16 @@ class Remote:
 
 
 def serve(args):
-    contender = Local(Joey(args))
+    system = Local(Joey(args))
     answers = os.fdopen(int(os.environ["BENCH_ANSWERS"]), "w")
     for line in sys.stdin:
         what, case, length = json.loads(line)
-        answers.write(json.dumps(getattr(contender, what)(case, args, length)) + "\n")
+        answers.write(json.dumps(getattr(system, what)(case, args, length)) + "\n")
         answers.flush()
 
 
 def matrix_peak(args):
-    """The rate, in GFLOP/s, of plain products of the decoder's shape."""
+    """GFLOP/s of plain matrix products of the decoder's shape."""
     size, rows = args.hidden, args.batch
     left, right = torch.randn(rows, size), torch.randn(4 * size, size)
     times = []
@@ -313,22 +315,22 @@ def matrix_peak(args):
     return 10 * 2 * rows * size * 4 * size / statistics.median(times) / 1e9
 
 
-def compare(contenders, args):
-    """Every case at every length: medians over interleaved rounds."""
+def compare(systems, args):
+    """Medians over interleaved rounds, for every case and length."""
     results = []
     for case in args.only:
         for length in args.lengths:
-            times = {name: [] for name in contenders}
-            for number in range(args.rounds + 1):  # the first round warms up
-                for name, contender in contenders.items():
-                    seconds = contender.seconds(case, args, length)
+            times = {name: [] for name in systems}
+            for number in range(args.rounds + 1):  # the first round is a warm-up
+                for name, system in systems.items():
+                    seconds = system.seconds(case, args, length)
                     if number and seconds is not None:
                         times[name].append(seconds)
             medians = {name: statistics.median(values) for name, values in times.items() if values}
             row = {"case": case, "length": length, "seconds": medians}
             if case.startswith("train"):
                 peak = matrix_peak(args)
-                rates = {name: contenders[name].flops(case, args, length) / medians[name] / 1e9 for name in medians}
+                rates = {name: systems[name].flops(case, args, length) / medians[name] / 1e9 for name in medians}
                 row |= {"peak": peak, "share": {name: rate / peak for name, rate in rates.items()}}
             print_row(row)
             results.append(row)
@@ -352,10 +354,10 @@ def compare_layers(args):
     size, length = args.hidden, 30
     layer, reference = RecurrentLayer("lstm", size, size), nn.LSTM(size, size, batch_first=True)
     inputs = torch.randn(args.batch, length, size, requires_grad=True)
-    keep = make_batch(args, length, uneven=True)[1][0]
+    mask = make_batch(args, length, uneven=True)[1][0]
 
     def packed_reference():
-        packed = nn.utils.rnn.pack_padded_sequence(inputs, keep.sum(1), batch_first=True, enforce_sorted=False)
+        packed = nn.utils.rnn.pack_padded_sequence(inputs, mask.sum(1), batch_first=True, enforce_sorted=False)
         nn.utils.rnn.pad_packed_sequence(reference(packed)[0], batch_first=True)[0].sum().backward()
 
     pairs = {
@@ -363,7 +365,7 @@ def compare_layers(args):
             lambda: layer(inputs, None, None, "fused")[0].sum().backward(),
             lambda: reference(inputs)[0].sum().backward(),
         ),
-        "padded": (lambda: layer(inputs, None, keep, "fused")[0].sum().backward(), packed_reference),
+        "padded": (lambda: layer(inputs, None, mask, "fused")[0].sum().backward(), packed_reference),
     }
     for name, runs in pairs.items():
         times = ([], [])
@@ -386,11 +388,11 @@ def main():
         f"torch {torch.__version__}, {args.threads} thread(s), batch {args.batch}, hidden {args.hidden}, "
         f"vocabulary {args.vocab}, cell {args.cell}; a ratio above 1 means that fused is faster"
     )
-    contenders = {name: Local(Ours(args, name)) for name in ("fused", "eager")}
-    contenders["nn.LSTMCell"] = Local(Naive(args))
+    systems = {name: Local(Ours(args, name)) for name in ("fused", "eager")}
+    systems["nn.LSTMCell"] = Local(Naive(args))
     if args.peer_python:
-        contenders["joeynmt"] = Remote(args.peer_python, "joeynmt")
-    results = compare(contenders, args)
+        systems["joeynmt"] = Remote(args.peer_python, "joeynmt")
+    results = compare(systems, args)
     compare_layers(args)
     if args.json:
         with open(args.json, "w") as file:

@@ -1,19 +1,19 @@
-"""How the cost of a training step grows with the length of the texts and with the size of the batch, rung by rung.
+"""How time and memory of a training step grow with sequence length and batch size, for every rung.
 
     python recipes/benchmarks/bench_scaling.py --rounds 3 --picture scaling.png     # some minutes on one core
-    python recipes/benchmarks/bench_scaling.py --rungs gpt bert --lengths 64 256    # a part of it
+    python recipes/benchmarks/bench_scaling.py --rungs gpt bert --lengths 64 256    # some of it
 
-A step is a forward pass, a backward pass and one of fused AdamW. The lengths (then the batches) of a rung take turns,
-one round after another, and their medians are compared, so that a noisy machine disturbs all of them alike. All rungs
-have the same hidden size, vocabulary and, where they have layers, number of layers on each side (bahdanau's decoder has
-one); nothing is padded; a rung that translates reads and writes as many words. The rungs with self-attention are
-measured with `sdpa` and with `eager`. No attention weights are dropped: on a CPU, torch's `sdpa` with dropout holds all
-of them (`--attention-dropout 0.1` shows it). The recurrent rungs run in their fused form.
+A step is a forward pass, a backward pass and an update of fused AdamW. The lengths (then the batch sizes) of a rung are
+interleaved and their medians compared, so that noise on the machine affects all of them alike. All rungs have the same
+hidden size, vocabulary and number of layers (bahdanau's decoder has one); there is no padding; source and target have
+the same length. The rungs with self-attention are measured with `sdpa` and with `eager`. Attention dropout is off: on a
+CPU, torch's `sdpa` with dropout materialises all weights (`--attention-dropout 0.1` shows it). The recurrent rungs run
+their fused implementation.
 
-"cost a token" is time over length times batch, as a ratio to the smallest: 1 throughout is linear growth. "exponent" is
-the slope on logarithmic axes of a whole step's time (1 is linear, 2 quadratic), fitted to all sizes, and behind it that
-of the last two alone: small steps have costs that do not grow, such as the optimizer's. Memory is told in the same way;
-it is what bench_transformer.py calls so: the most that torch held at once above weights, optimizer and batch.
+"cost a token" is time divided by length times batch size, as a ratio to the smallest size: 1 throughout is linear
+growth. "exponent" is the slope of a step's time on logarithmic axes (1 is linear, 2 quadratic), fitted to all sizes,
+and in brackets to the last two alone: small steps have constant costs, such as the optimizer's. Memory is reported in
+the same way; as in bench_transformer.py it is the peak of torch's allocator above weights, optimizer and batch.
 """
 
 import argparse
@@ -24,13 +24,13 @@ import statistics
 from dataclasses import asdict, dataclass, field
 from functools import partial
 
-os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, read as torch is loaded: no line a measurement
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, read on import of torch: no line per measurement
 
 import torch
-from bench_transformer import Contest, train_step
+from bench_transformer import Comparison, train_step
 
 import hf_edu_models
-from hf_edu_models.explain.figure_style import (
+from hf_edu_models.plotting import (
     INK,
     check_picture_path,
     colour,
@@ -39,7 +39,7 @@ from hf_edu_models.explain.figure_style import (
     note,
     save_figure,
 )
-from hf_edu_models.training import keep_freed_memory
+from hf_edu_models.training import configure_malloc
 
 RUNGS = {
     "feedforward": "EduFeedForwardForCausalLM",
@@ -51,7 +51,7 @@ RUNGS = {
     "bert": "EduBertForMaskedLM",
 }
 WITH_ATTENTION = ("transformer", "gpt", "bert")
-MASKED = 0.15  # share of BERT's words that are to be found
+MASKED = 0.15  # fraction of BERT's tokens to predict
 HEAD_SIZE = 64
 DASHES = {"sdpa": "-", "eager": "--", None: "-"}
 
@@ -62,8 +62,8 @@ def parse_arguments():
     parser.add_argument("--attention", nargs="+", choices=("sdpa", "eager"), default=("sdpa", "eager"))
     parser.add_argument("--lengths", type=int, nargs="*", default=(64, 128, 256, 512, 1024))
     parser.add_argument("--batches", type=int, nargs="*", default=(1, 4, 16, 64))
-    parser.add_argument("--batch", type=int, default=2, help="texts in a batch while lengths are compared")
-    parser.add_argument("--length", type=int, default=64, help="length of the texts while batches are compared")
+    parser.add_argument("--batch", type=int, default=2, help="batch size while lengths are compared")
+    parser.add_argument("--length", type=int, default=64, help="sequence length while batch sizes are compared")
     parser.add_argument("--hidden", type=int, default=256, help="a multiple of 64, the size of a head")
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--vocab", type=int, default=8000)
@@ -71,18 +71,18 @@ def parse_arguments():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", help="also write the figures to this file")
-    parser.add_argument("--picture", help="also draw them, to a file that ends in .png or .svg")
+    parser.add_argument("--picture", help="also draw them to a .png or .svg file")
     return parser.parse_args()
 
 
 @dataclass
 class Growth:
-    """What one step of a rung costs at each size.
+    """Time and memory of one step of a rung at each size.
 
     Args:
-        axis: what grows, "length" or "batch".
+        axis: What grows, "length" or "batch".
         attention: "sdpa" or "eager"; None for a rung without self-attention.
-        memory: bytes.
+        memory: In bytes.
     """
 
     rung: str
@@ -109,18 +109,18 @@ class Growth:
 
 
 def a_token(sizes, values):
-    """What a token costs, as a ratio to the smallest size; the other size is the same throughout."""
+    """Value per token, as a ratio to the smallest size."""
     return [value / size * sizes[0] / values[0] for size, value in zip(sizes, values, strict=True)]
 
 
 def exponent(sizes, values):
-    """The p of `value = c size^p` that fits best; none for one size."""
+    """Least-squares p of `value = c size^p`; None for one size."""
     if len(sizes) < 2:
         return None
     return statistics.linear_regression(list(map(math.log, sizes)), list(map(math.log, values))).slope
 
 
-def settings_of(args, rung):
+def config_fields(args, rung):
     size = args.hidden
     special = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
     common = {"vocab_size": args.vocab, "hidden_size": size, "dropout": 0.1, **special}
@@ -137,11 +137,11 @@ def settings_of(args, rung):
 
 
 def build(args, rung, attention):
-    """A rung's model and the step that trains it."""
+    """The model of a rung and its training step."""
     head = getattr(hf_edu_models, RUNGS[rung])
     torch.manual_seed(0)
     chosen = {} if attention is None else {"attn_implementation": attention}
-    model = head._from_config(head.config_class(**settings_of(args, rung)), **chosen)
+    model = head._from_config(head.config_class(**config_fields(args, rung)), **chosen)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
     return model, partial(update, optimizer=optimizer)
 
@@ -164,19 +164,19 @@ def make_batch(args, rung, length, batch):
 
 
 def measure(args, rung, attention, axis):
-    """One rung at every size: medians over interleaved rounds, then the memory."""
+    """Medians of one rung over interleaved rounds at every size, then the memory."""
     model, step = build(args, rung, attention)
     sizes = sorted(args.lengths if axis == "length" else args.batches)
     shapes = [(size, args.batch) if axis == "length" else (args.length, size) for size in sizes]
-    contests = [Contest(step, {"ours": model}, [make_batch(args, rung, *shape)]) for shape in shapes]
-    times = [[] for _ in contests]
-    for number in range(args.rounds + 1):  # the first round warms up
-        for contest, values in zip(contests, times, strict=True):
-            seconds = contest.seconds("ours")
+    comparisons = [Comparison(step, {"ours": model}, [make_batch(args, rung, *shape)]) for shape in shapes]
+    times = [[] for _ in comparisons]
+    for number in range(args.rounds + 1):  # the first round is a warm-up
+        for comparison, values in zip(comparisons, times, strict=True):
+            seconds = comparison.seconds("ours")
             if number:
                 values.append(seconds)
     medians = [statistics.median(values) for values in times]
-    return Growth(rung, attention, axis, sizes, medians, [contest.memory("ours") for contest in contests])
+    return Growth(rung, attention, axis, sizes, medians, [comparison.memory("ours") for comparison in comparisons])
 
 
 def measure_all(args):
@@ -194,21 +194,21 @@ def measure_all(args):
 
 
 def print_growth(growth):
-    """Ratios, and the largest size's own figures."""
+    """Print the ratios, and the time and memory of the largest size."""
     for name, ratios, largest in (
         ("seconds", growth.cost_a_token, f"{growth.seconds[-1] * 1e3:.0f} ms"),
         ("memory", growth.memory_a_token, f"{growth.memory[-1] / 2**20:.0f} MiB"),
     ):
-        said = "  ".join(f"{ratio:5.2f}" for ratio in ratios)
+        line = "  ".join(f"{ratio:5.2f}" for ratio in ratios)
         exponents = growth.exponents[name]
         slopes = "" if exponents["all"] is None else f"exponent {exponents['all']:4.2f} ({exponents['last']:4.2f})   "
         what = "cost" if name == "seconds" else "memory"
         title = growth.name if name == "seconds" else ""
-        print(f"{title:18} {what:6} a token {said}   {slopes}largest {largest}", flush=True)
+        print(f"{title:18} {what:6} a token {line}   {slopes}largest {largest}", flush=True)
 
 
 def draw(args, found):
-    """Cost and memory of a token on logarithmic axes, a row for what grows, a line for each rung."""
+    """Cost and memory of a token on logarithmic axes: one row per axis, one line per rung."""
     axes_names = list(dict.fromkeys(growth.axis for growth in found))
     figure, panels = new_figure(11, 4.6 * len(axes_names), rows=len(axes_names), columns=2)
     panels = panels.reshape(len(axes_names), 2)
@@ -233,16 +233,16 @@ def draw_panel(axis, found, what):
     axis.axhline(1, color=INK, lw=0.8, zorder=1)
     for which in ("x", "y"):
         getattr(axis, f"set_{which}scale")("log", base=2)
-        getattr(axis, f"{which}axis").set_major_formatter(lambda value, place: f"{value:g}")
+        getattr(axis, f"{which}axis").set_major_formatter(lambda value, position: f"{value:g}")
     low, high = axis.get_ylim()
-    axis.set_ylim(min(low, 0.45), max(high, 2.2))  # at least two ticks beside the 1
+    axis.set_ylim(min(low, 0.45), max(high, 2.2))  # at least two ticks besides 1
     axis.set_xticks(found[0].sizes)
     axis.set_xlabel("tokens in a text" if found[0].axis == "length" else "texts in a batch")
     axis.set_ylabel(f"{what} of a token, smallest = 1")
 
 
 def check(args):
-    """Refuse before the work, not after it."""
+    """Raise errors before the measurements, not after them."""
     if args.hidden % HEAD_SIZE:
         raise SystemExit(f"--hidden {args.hidden} cannot be split into heads of {HEAD_SIZE}; choose a multiple")
     if not args.lengths and not args.batches:
@@ -250,15 +250,15 @@ def check(args):
     if args.picture:
         try:
             check_picture_path(args.picture)
-        except ValueError as problem:
-            raise SystemExit(str(problem)) from None
+        except ValueError as error:
+            raise SystemExit(str(error)) from None
 
 
 def main():
     args = parse_arguments()
     check(args)
     torch.set_num_threads(args.threads)
-    keep_freed_memory()  # as every recipe does
+    configure_malloc()  # as every recipe does
     print(
         f"torch {torch.__version__}, {args.threads} thread(s), hidden {args.hidden}, {args.layers} layers, "
         f"vocabulary {args.vocab}; ratios to the smallest size, exponent 1 is linear"

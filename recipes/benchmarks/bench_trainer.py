@@ -1,17 +1,17 @@
-"""What Trainer costs: the same training by our trainers, by transformers' own, and by a bare loop of torch.
+"""Overhead of Trainer: the same training by our trainers, by transformers' own, and by a bare torch loop.
 
     python recipes/benchmarks/bench_trainer.py --rounds 5                # a few minutes on one core
-    python recipes/benchmarks/bench_trainer.py --sizes tiny --rounds 9   # where a step is short and the overhead shows
+    python recipes/benchmarks/bench_trainer.py --sizes tiny --rounds 9   # short steps, where the overhead shows
     python -m cProfile -s tottime recipes/benchmarks/bench_trainer.py --sizes tiny --contenders ours --skip-memory
 
-Contenders take turns, one round after another, and the medians are compared. All of them train a new model with the
-same first weights on the same batches in the same order, by the same collator, with fused AdamW, a linear schedule and
-clipped gradients. What is timed is from the end of one step to the end of another, so batches are made within it, and
-building the trainer is not. Ours is EduSeq2SeqTrainer (translation) or EduTrainer (texts) with the arguments that
-recipes begin with; transformers' has its own defaults. Neither evaluates nor saves here, and both log every 50 steps.
-Dropout is on. The weights at the end are compared with the bare loop's, and it ends with an error if they differ.
+The rounds of all three are interleaved and their medians compared. They train a new model with the same initialisation
+on the same batches in the same order, with the same collator, fused AdamW, a linear schedule and gradient clipping.
+Time is measured from the end of one step to the end of another, so it includes collating a batch, and not building the
+trainer. Ours is EduSeq2SeqTrainer (translation) or EduTrainer (texts) with the defaults of the recipes; transformers'
+has its own defaults. Neither evaluates nor saves here, and both log every 50 steps. Dropout is on. The final weights
+are compared with those of the bare loop, and the script exits with an error if they differ.
 
-"peak" is the most memory a process of its own for each contender had in use at once, imports and model included.
+"peak" is the peak memory of a process that runs one of the three, imports and model included.
 """
 
 import argparse
@@ -50,9 +50,9 @@ from hf_edu_models import (
     EduTransformerForConditionalGeneration,
 )
 from hf_edu_models.data import collator_for
-from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, RunArguments, keep_freed_memory
+from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, RunArguments, configure_malloc
 
-SIZES = {  # layers, hidden size, heads, words, batch, steps
+SIZES = {  # layers, hidden size, heads, vocabulary, batch, steps
     "tiny": (1, 32, 2, 500, 8, 300),
     "mini": (3, 256, 4, 8000, 64, 20),
 }
@@ -61,8 +61,8 @@ TASKS = {  # our trainer, transformers' trainer, the task of hf_edu_models.data
     "texts": (EduTrainer, Trainer, "language_modeling"),
 }
 CONTENDERS = ("bare", "transformers", "ours")
-BLOCK = 64  # tokens of a text
-RATE, WARMUP, CLIP, SEED = 1e-3, 5, 1.0, 0
+BLOCK = 64  # tokens per text
+LEARNING_RATE, WARMUP, CLIP, SEED = 1e-3, 5, 1.0, 0
 
 
 def parse_arguments():
@@ -72,8 +72,8 @@ def parse_arguments():
     parser.add_argument("--sizes", nargs="+", choices=tuple(SIZES), default=tuple(SIZES))
     parser.add_argument("--tasks", nargs="+", choices=tuple(TASKS), default=tuple(TASKS))
     parser.add_argument("--contenders", nargs="+", choices=CONTENDERS, default=CONTENDERS)
-    parser.add_argument("--steps", type=int, help="instead of each size's own number of steps, at least 6")
-    parser.add_argument("--skip-memory", action="store_true", help="no process of its own for each contender")
+    parser.add_argument("--steps", type=int, help="number of steps, at least 6; each size has its own default")
+    parser.add_argument("--skip-memory", action="store_true", help="do not measure the peak memory")
     parser.add_argument("--json", help="also write the figures to this file")
     parser.add_argument("--peak", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -83,7 +83,7 @@ def parse_arguments():
 
 
 class Work:
-    """What all contenders do: a model, its data and their order."""
+    """The common model and data."""
 
     def __init__(self, args, task, size):
         self.task = task
@@ -112,14 +112,14 @@ class Work:
 
 
 def make_tokenizer(vocab):
-    """Only its padding is used."""
-    words = {word: place for place, word in enumerate(["<pad>", "<s>", "</s>", *map(str, range(vocab - 3))])}
+    """Only its padding token is used."""
+    words = {word: index for index, word in enumerate(["<pad>", "<s>", "</s>", *map(str, range(vocab - 3))])}
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>"}
     return PreTrainedTokenizerFast(tokenizer_object=Tokenizer(WordLevel(words, "<pad>")), **special)
 
 
 def caption_rows(count, vocab):
-    """Random words, as many as Multi30k's captions have."""
+    """Random tokens with the lengths of Multi30k's captions."""
     generator = torch.Generator().manual_seed(SEED)
     columns = [
         [torch.randint(5, vocab, (int(length),), generator=generator).tolist() for length in lengths]
@@ -136,7 +136,7 @@ def text_rows(count, vocab):
 
 
 class Clock(TrainerCallback):
-    """When each step ended."""
+    """Records when each step ends."""
 
     def __init__(self):
         self.ends = []
@@ -145,14 +145,14 @@ class Clock(TrainerCallback):
         self.ends.append(time.perf_counter())
 
     def seconds(self):
-        """Of one step, the first few left out."""
+        """Mean time of a step, without the first ones."""
         return (self.ends[-1] - self.ends[WARMUP - 1]) / (len(self.ends) - WARMUP)
 
 
 def bare(work, clock):
-    """What people write who want no Trainer."""
+    """A training loop without Trainer."""
     model = work.model()
-    optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, weight_decay=0.0, fused=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.0, fused=True)
     scheduler = get_scheduler("linear", optimizer, num_warmup_steps=WARMUP, num_training_steps=work.steps)
     set_seed(SEED)
     loss_sum = torch.zeros(())
@@ -175,7 +175,7 @@ def with_trainer(work, clock, trainer_class, arguments_class):
             output_dir=folder,
             per_device_train_batch_size=work.batch,
             num_train_epochs=1,
-            learning_rate=RATE,
+            learning_rate=LEARNING_RATE,
             warmup_steps=WARMUP,
             max_grad_norm=CLIP,
             train_sampling_strategy="sequential",
@@ -196,7 +196,7 @@ def with_trainer(work, clock, trainer_class, arguments_class):
 
 
 def train(name, work):
-    """Train once; the seconds of a step and the weights at the end."""
+    """Train once; return the seconds per step and the final weights."""
     clock = Clock()
     ours, theirs, _ = TASKS[work.task]
     if name == "bare":
@@ -211,16 +211,16 @@ def train(name, work):
 
 
 def difference(weights, others):
-    """The largest difference of two models' weights; ends the run where it is more than rounding."""
+    """Largest difference of two models' weights; exits if it is more than rounding."""
     for name, weight in weights.items():
         if not torch.allclose(weight, others[name], rtol=1e-3, atol=1e-5):
             far = (weight - others[name]).abs().max().item()
-            raise SystemExit(f"the contenders do not do the same work: {name} differs by {far:.2g}")
+            raise SystemExit(f"the trainings do not do the same work: {name} differs by {far:.2g}")
     return max((weight - others[name]).abs().max().item() for name, weight in weights.items())
 
 
 def compare(args):
-    """Every task at every size: medians over interleaved rounds."""
+    """Medians over interleaved rounds, for every task and size."""
     results = []
     for task in args.tasks:
         for size in args.sizes:
@@ -248,14 +248,14 @@ def print_row(row):
     parts += [f"{name} {seconds / least:.3f}x (+{(seconds - least) * 1e3:.2f} ms)" for name, seconds in others]
     if others:
         far = max(row["differences"].values())
-        parts.append("weights the same to the bit" if far == 0 else f"weights differ by {far:.1g} at most")
+        parts.append("weights equal bit for bit" if far == 0 else f"weights differ by {far:.1g} at most")
     if "peak" in row:
         parts.append("peak: " + ", ".join(f"{name} {peak / 2**20:.0f} MiB" for name, peak in row["peak"].items()))
     print("   ".join(parts), flush=True)
 
 
 def peak_of(args, task, size, name):
-    """The peak of a process that trains with this contender alone."""
+    """Peak memory of a process that runs this training alone."""
     command = [sys.executable, __file__, "--peak", "--tasks", task, "--sizes", size, "--contenders", name]
     command += ["--threads", str(args.threads)] + (["--steps", str(args.steps)] if args.steps else [])
     done = subprocess.run(command, capture_output=True, text=True)
@@ -265,7 +265,7 @@ def peak_of(args, task, size, name):
 
 
 def own_peak():
-    """Bytes. Linux lets a child begin with its parent's `ru_maxrss`, so it is asked in another way there."""
+    """In bytes. On Linux a child inherits its parent's `ru_maxrss`, so /proc is read instead."""
     status = Path("/proc/self/status")
     if status.is_file():
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
@@ -276,14 +276,14 @@ def own_peak():
 def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
-    keep_freed_memory()  # for all contenders, as every recipe does
+    configure_malloc()  # for all three, as every recipe does
     if args.peak:
         train(args.contenders[0], Work(args, args.tasks[0], args.sizes[0]))
         print(own_peak())
         return
     print(
         f"torch {torch.__version__}, transformers {transformers.__version__}, {args.threads} thread(s); "
-        "a ratio above 1 is slower than the first contender"
+        "a ratio above 1 is slower than the first"
     )
     results = compare(args)
     if args.json:

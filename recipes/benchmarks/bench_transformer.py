@@ -1,16 +1,16 @@
-"""How fast the Transformer rungs are, as ratios against transformers' own models in the same process.
+"""Speed of the Transformer rungs, as ratios to transformers' own models in the same process.
 
     python recipes/benchmarks/bench_transformer.py --sizes mini --rounds 3        # a few minutes on one core
     python recipes/benchmarks/bench_transformer.py                                # every size
 
-Contenders take turns, one round after another, and the medians are compared, so that a noisy machine disturbs both
-alike. Both have the same sizes, random weights, dropout of 0.1 and `sdpa` attention, and read the same batches:
-BERT's have lengths from 16 to 128, all equally likely; a translator's are like Multi30k's captions, drawn at random
-("shuffled") or of nearly the same length ("grouped"). Training is a forward and a backward pass. Ours smooths its
-labels by 0.1 and Marian does not smooth at all; "transformer-smoothing" compares ours with and without.
+The rounds of both models are interleaved and their medians compared, so that noise on the machine affects both alike.
+Both have the same sizes, random weights, dropout of 0.1 and `sdpa` attention, and get the same batches: BERT's have
+uniform lengths from 16 to 128; translation has the lengths of Multi30k's captions, in random order ("shuffled") or
+grouped by length ("grouped"). Training is a forward and a backward pass. Ours has label smoothing of 0.1 and Marian has
+none; "transformer-smoothing" compares ours with and without.
 
-"memory" is the most that torch's allocator held at once during one training step above what was there before it
-(weights and batch), gradients included, as its profiler reports it. Scratch space inside matrix products is not in it.
+"memory" is the peak that torch's allocator held during one training step above what was there before it (weights and
+batch), gradients included, as its profiler reports it. Workspace inside matrix products is not included.
 """
 
 import argparse
@@ -48,18 +48,18 @@ BERT_SIZES = {  # layers, hidden size, heads, batch
     "small": (4, 512, 8, 32),
     "base": (12, 768, 12, 8),
 }
-TRANSLATOR_SIZES = {"mini": (3, 256, 4, 64), "base": (6, 512, 8, 64)}  # layers on each side, hidden size, heads, batch
+TRANSLATION_SIZES = {"mini": (3, 256, 4, 64), "base": (6, 512, 8, 64)}  # layers on each side, hidden size, heads, batch
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 1}
 
 
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=5, help="half as many, but at least three, at size base")
-    parser.add_argument("--batches", type=int, default=3, help="different batches in a round; one at size base")
+    parser.add_argument("--rounds", type=int, default=5, help="at size base half as many, but at least three")
+    parser.add_argument("--batches", type=int, default=3, help="different batches per round; one at size base")
     parser.add_argument("--bert-vocab", type=int, default=30_522)
-    parser.add_argument("--vocab", type=int, default=8000, help="words of the translators")
-    parser.add_argument("--new-tokens", type=int, default=20, help="length of what generate() writes")
+    parser.add_argument("--vocab", type=int, default=8000, help="vocabulary size of the translation models")
+    parser.add_argument("--new-tokens", type=int, default=20, help="tokens to generate")
     parser.add_argument("--sizes", nargs="+", choices=tuple(BERT_SIZES), default=tuple(BERT_SIZES))
     parser.add_argument("--only", nargs="+", choices=tuple(CASES), default=tuple(CASES))
     parser.add_argument("--json", help="also write the figures to this file")
@@ -67,12 +67,12 @@ def parse_arguments():
 
 
 @dataclass
-class Contest:
-    """Two models and the batches that both work through.
+class Comparison:
+    """Two models and their common batches.
 
     Args:
-        step: what is timed, a function of a model and a batch.
-        models: by name, "ours" first.
+        step: The function of a model and a batch that is timed.
+        models: By name, "ours" first.
     """
 
     step: Callable
@@ -81,21 +81,21 @@ class Contest:
     measures_memory: bool = False
 
     def seconds(self, name):
-        """Time of one step, the mean over the batches."""
+        """Mean time of one step over the batches."""
         start = time.perf_counter()
         for batch in self.batches:
             self.step(self.models[name], batch)
         return (time.perf_counter() - start) / len(self.batches)
 
     def padding(self):
-        """How much of the source and, if there is one, of the target is padding."""
+        """Fraction of padding in the source and, if there is one, the target."""
         masks = [batch["attention_mask"].bool() for batch in self.batches]
         if "decoder_input_ids" in self.batches[0]:
             masks += [batch["labels"] != -100 for batch in self.batches]
         return 1 - sum(mask.sum().item() for mask in masks) / sum(mask.numel() for mask in masks)
 
     def memory(self, name):
-        """The most bytes that one step on the largest batch held at once."""
+        """Peak bytes of one step on the largest batch."""
         batch = max(self.batches, key=lambda batch: batch["input_ids"].numel())
         self.models[name].zero_grad()
         with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
@@ -104,11 +104,11 @@ class Contest:
             trace = Path(folder) / "trace.json"
             profiler.export_chrome_trace(str(trace))
             events = [event for event in json.loads(trace.read_text())["traceEvents"] if event["name"] == "[memory]"]
-        held = most = 0
+        held = peak = 0
         for event in sorted(events, key=lambda event: event["ts"]):
             held += event["args"]["Bytes"]
-            most = max(most, held)
-        return most
+            peak = max(peak, held)
+        return peak
 
 
 def train_step(model, batch):
@@ -125,26 +125,26 @@ def infer_step(model, batch):
 
 def generate_step(model, batch, beams, new_tokens):
     model.eval()
-    written = model.generate(
+    output = model.generate(
         batch["input_ids"],
         attention_mask=batch["attention_mask"],
         num_beams=beams,
         max_new_tokens=new_tokens,
         do_sample=False,
     )
-    if written.shape[1] != new_tokens + 1:
-        raise SystemExit(f"{type(model).__name__} wrote {written.shape[1] - 1} tokens instead of {new_tokens}")
+    if output.shape[1] != new_tokens + 1:
+        raise SystemExit(f"{type(model).__name__} generated {output.shape[1] - 1} tokens instead of {new_tokens}")
 
 
 def pad_to_longest(lengths, vocab, generator):
-    """Random words, and which of them are real."""
+    """Random token ids and their mask."""
     is_real = torch.arange(int(lengths.max())) < lengths[:, None]
     ids = torch.randint(5, vocab, is_real.shape, generator=generator)
     return ids.masked_fill(~is_real, 0), is_real
 
 
 def bert_batches(args, size, labelled):
-    """Texts of 16 to 128 tokens in two segments; of the words, 15% are to be found."""
+    """Texts of 16 to 128 tokens in two segments, of which 15% are masked."""
     batch_size = BERT_SIZES[size][-1]
     for seed in range(count_batches(args, size)):
         generator = torch.Generator().manual_seed(seed)
@@ -153,8 +153,8 @@ def bert_batches(args, size, labelled):
         is_second = is_real & (torch.arange(ids.shape[1]) >= lengths[:, None] // 2)
         batch = {"input_ids": ids, "attention_mask": is_real.long(), "token_type_ids": is_second.long()}
         if labelled:
-            is_hidden = is_real & (torch.rand(ids.shape, generator=generator) < 0.15)
-            batch["labels"] = ids.masked_fill(~is_hidden, -100)
+            is_masked = is_real & (torch.rand(ids.shape, generator=generator) < 0.15)
+            batch["labels"] = ids.masked_fill(~is_masked, -100)
         yield batch
 
 
@@ -187,36 +187,36 @@ def bert_pretraining(args, size):
         generator = torch.Generator().manual_seed(seed)
         batch["next_sentence_label"] = torch.randint(0, 2, (len(batch["input_ids"]),), generator=generator)
     models = bert_models(args, size, EduBertForPreTraining, BertForPreTraining)
-    return Contest(train_step, models, batches, measures_memory=True)
+    return Comparison(train_step, models, batches, measures_memory=True)
 
 
-def bert_masked_words(args, size):
+def bert_masked_lm(args, size):
     batches = list(bert_batches(args, size, labelled=True))
     models = bert_models(args, size, EduBertForMaskedLM, BertForMaskedLM)
-    return Contest(train_step, models, batches, measures_memory=True)
+    return Comparison(train_step, models, batches, measures_memory=True)
 
 
 def bert_inference(args, size):
     batches = list(bert_batches(args, size, labelled=False))
-    return Contest(infer_step, bert_models(args, size, EduBertModel, BertModel), batches)
+    return Comparison(infer_step, bert_models(args, size, EduBertModel, BertModel), batches)
 
 
 def caption_lengths(number):
-    """Lengths of captions and their translations: a mean of about 13, a deviation of about 5, 4 to 45 tokens."""
+    """Lengths of captions and their translations: mean about 13, standard deviation about 5, 4 to 45 tokens."""
     generator = torch.Generator().manual_seed(0)
     shared, *own = torch.randn(3, number, generator=generator)
     spread = torch.stack([0.9 * shared + 0.19**0.5 * alone for alone in own])  # a correlation of 0.81
-    return (3.55 + 0.68 * spread).square().round().long().clamp(4, 45)  # one row for the sources, one for the targets
+    return (3.55 + 0.68 * spread).square().round().long().clamp(4, 45)  # sources, targets
 
 
 def translation_batches(args, size, grouped, batch_size=None):
-    batch_size = batch_size or TRANSLATOR_SIZES[size][-1]
+    batch_size = batch_size or TRANSLATION_SIZES[size][-1]
     lengths = caption_lengths(29_000)
     if grouped:  # by source, then by target
         lengths = lengths[:, (lengths[0] * 100 + lengths[1]).argsort(stable=True)]
     count = count_batches(args, size)
     for seed in range(count):
-        # Evenly spread over the set, so that grouped batches are short, middling and long.
+        # Evenly spread over the data, so that grouped batches are short, medium and long.
         start = int((seed + 0.5) / count * lengths.shape[1]) - batch_size // 2
         source_lengths, target_lengths = lengths[:, start : start + batch_size]
         generator = torch.Generator().manual_seed(seed)
@@ -231,25 +231,25 @@ def translation_batches(args, size, grouped, batch_size=None):
         }
 
 
-def our_translator(args, size, label_smoothing=0.1):
-    layers, hidden, heads, _ = TRANSLATOR_SIZES[size]
+def our_transformer(args, size, label_smoothing=0.1):
+    layers, hidden, heads, _ = TRANSLATION_SIZES[size]
     config = EduTransformerConfig(
         vocab_size=args.vocab,
         num_hidden_layers=layers,
         hidden_size=hidden,
         num_attention_heads=heads,
         intermediate_size=4 * hidden,
-        attention_bias=True,  # as Marian has them
+        attention_bias=True,  # as in Marian
         dropout=0.1,
         label_smoothing=label_smoothing,
         **SPECIAL,
     )
     torch.manual_seed(0)
-    return without_end(build(EduTransformerForConditionalGeneration, config))
+    return without_eos(build(EduTransformerForConditionalGeneration, config))
 
 
 def marian(args, size):
-    layers, hidden, heads, _ = TRANSLATOR_SIZES[size]
+    layers, hidden, heads, _ = TRANSLATION_SIZES[size]
     config = MarianConfig(
         vocab_size=args.vocab,
         decoder_vocab_size=args.vocab,
@@ -268,71 +268,71 @@ def marian(args, size):
         **SPECIAL,
     )
     torch.manual_seed(0)
-    return without_end(build(MarianMTModel, config))
+    return without_eos(build(MarianMTModel, config))
 
 
-def without_end(model):
-    """Every sentence runs to the full length, in both contenders."""
+def without_eos(model):
+    """Every sentence has the full length, in both models."""
     settings = model.generation_config
     settings.eos_token_id = settings.forced_eos_token_id = settings.bad_words_ids = None
     return model
 
 
-def translator_training(grouped):
-    def contest(args, size):
-        models = {"ours": our_translator(args, size), "marian": marian(args, size)}
-        return Contest(train_step, models, list(translation_batches(args, size, grouped)), measures_memory=True)
+def translation_training(grouped):
+    def comparison(args, size):
+        models = {"ours": our_transformer(args, size), "marian": marian(args, size)}
+        return Comparison(train_step, models, list(translation_batches(args, size, grouped)), measures_memory=True)
 
-    return contest
+    return comparison
 
 
 def smoothing(args, size):
-    models = {"ours": our_translator(args, size), "unsmoothed": our_translator(args, size, label_smoothing=0.0)}
-    return Contest(train_step, models, list(translation_batches(args, size, grouped=False)), measures_memory=True)
+    models = {"ours": our_transformer(args, size), "unsmoothed": our_transformer(args, size, label_smoothing=0.0)}
+    return Comparison(train_step, models, list(translation_batches(args, size, grouped=False)), measures_memory=True)
 
 
-def translator_generation(beams):
-    def contest(args, size):
-        models = {"ours": our_translator(args, size), "marian": marian(args, size)}
+def translation_generation(beams):
+    def comparison(args, size):
+        models = {"ours": our_transformer(args, size), "marian": marian(args, size)}
         batches = list(translation_batches(args, size, grouped=False, batch_size=32))
         batches = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
-        return Contest(partial(generate_step, beams=beams, new_tokens=args.new_tokens), models, batches)
+        return Comparison(partial(generate_step, beams=beams, new_tokens=args.new_tokens), models, batches)
 
-    return contest
+    return comparison
 
 
 CASES = {
     "bert-pretrain": (BERT_SIZES, bert_pretraining),
-    "bert-mlm": (BERT_SIZES, bert_masked_words),
+    "bert-mlm": (BERT_SIZES, bert_masked_lm),
     "bert-infer": (BERT_SIZES, bert_inference),
-    "transformer-train-shuffled": (TRANSLATOR_SIZES, translator_training(grouped=False)),
-    "transformer-train-grouped": (TRANSLATOR_SIZES, translator_training(grouped=True)),
-    "transformer-smoothing": (TRANSLATOR_SIZES, smoothing),
-    "transformer-generate-greedy": (TRANSLATOR_SIZES, translator_generation(beams=1)),
-    "transformer-generate-beam-5": (TRANSLATOR_SIZES, translator_generation(beams=5)),
+    "transformer-train-shuffled": (TRANSLATION_SIZES, translation_training(grouped=False)),
+    "transformer-train-grouped": (TRANSLATION_SIZES, translation_training(grouped=True)),
+    "transformer-smoothing": (TRANSLATION_SIZES, smoothing),
+    "transformer-generate-greedy": (TRANSLATION_SIZES, translation_generation(beams=1)),
+    "transformer-generate-beam-5": (TRANSLATION_SIZES, translation_generation(beams=5)),
 }
 
 
 def compare(args):
-    """Every case at every size: medians over interleaved rounds."""
+    """Medians over interleaved rounds, for every case and size."""
     results = []
     for case in args.only:
-        sizes, make_contest = CASES[case]
+        sizes, make_comparison = CASES[case]
         for size in args.sizes:
             if size not in sizes:
                 continue
-            contest = make_contest(args, size)
+            comparison = make_comparison(args, size)
             rounds = max(3, args.rounds // 2) if size == "base" else args.rounds
-            times = {name: [] for name in contest.models}
-            for number in range(rounds + 1):  # the first round warms up
-                for name in contest.models:
-                    seconds = contest.seconds(name)
+            times = {name: [] for name in comparison.models}
+            for number in range(rounds + 1):  # the first round is a warm-up
+                for name in comparison.models:
+                    seconds = comparison.seconds(name)
                     if number:
                         times[name].append(seconds)
             medians = {name: statistics.median(values) for name, values in times.items()}
-            row = {"case": case, "size": size, "seconds": medians, "padding": contest.padding()}
-            if contest.measures_memory:
-                row["memory"] = {name: contest.memory(name) for name in contest.models}
+            row = {"case": case, "size": size, "seconds": medians, "padding": comparison.padding()}
+            if comparison.measures_memory:
+                row["memory"] = {name: comparison.memory(name) for name in comparison.models}
             print_row(row)
             results.append(row)
     return results

@@ -1,10 +1,10 @@
-"""JoeyNMT 2.3's side of `equal_budget.py`: its settings, and what is run by the python of its own environment.
+"""JoeyNMT 2.3's part of `equal_budget.py`: its settings, and what runs in its own environment.
 
     PEER/bin/python equal_budget_joeynmt.py vocabulary settings.yaml
     PEER/bin/python equal_budget_joeynmt.py train settings.yaml race.json
     PEER/bin/python equal_budget_joeynmt.py translate settings.yaml CHECKPOINT OUTPUT
 
-Only the standard library at the top: ours reads the clock and the settings from here as well, without JoeyNMT.
+Imports only the standard library at the top: `equal_budget.py` imports the clock and the settings, without JoeyNMT.
 """
 
 import functools
@@ -15,14 +15,14 @@ import time
 from collections import Counter
 from pathlib import Path
 
-NEVER = 10**9  # steps between two validations by count: the clock says when
-REPORT_EVERY = 15  # seconds between two lines about the steps made
+NEVER = 10**9  # steps between validations: the clock decides
+REPORT_EVERY = 15  # seconds between records of the steps
 
 
 class Clock:
-    """Says when to validate and writes down when each checkpoint was there; the same for both systems.
+    """Decides when to validate and records when each checkpoint was written; the same for both systems.
 
-    A validation is begun early enough that its checkpoint should be written just before a round time or a mark.
+    A validation starts early enough for its checkpoint to be written just before a multiple of `every` or a mark.
     """
 
     def __init__(self, folder: str, name: str, every: float, marks: list[float]):
@@ -30,45 +30,42 @@ class Clock:
         rounds = int(max(marks) / every)
         points = {60 * mark for mark in marks} | {60 * every * number for number in range(1, rounds + 1)}
         self.points = sorted(points)
-        self.margin = 0.2 * 60 * every  # how long a validation takes, until one has been seen
+        self.margin = 0.2 * 60 * every  # estimated time of a validation before the first one
         self.began = self.validating_since = self.reported = 0.0
 
     def start(self, versions: dict) -> None:
-        """Wait until all are ready to make their first step."""
+        """Wait until all systems are ready for their first step."""
         (self.folder / f"{self.name}.ready").touch()
         while not (self.folder / "go").exists():
             time.sleep(0.05)
         self.began = time.monotonic()
         self.note(0, 0.0, versions=versions)
 
-    def passed(self) -> float:
+    def elapsed(self) -> float:
         return time.monotonic() - self.began
 
     def is_due(self) -> bool:
-        """Whether to validate now; a point that is near enough is then done with."""
-        reached = self.passed() + self.margin
+        """Whether to validate now; removes the points that are reached."""
+        reached = self.elapsed() + self.margin
         if not self.points or self.points[0] > reached:
             return False
         self.points = [point for point in self.points if point > reached]
-        self.validating_since = self.passed()
+        self.validating_since = self.elapsed()
         return True
 
     def tick(self, steps: int, epochs: float) -> None:
-        if self.passed() - self.reported >= REPORT_EVERY:
+        if self.elapsed() - self.reported >= REPORT_EVERY:
             self.note(steps, epochs)
 
     def note_checkpoint(self, steps: int, epochs: float, checkpoint: str, bleu: float) -> None:
         self.note(steps, epochs, checkpoint=checkpoint, bleu=bleu)
-        self.margin = 1.5 * (self.passed() - self.validating_since)
+        self.margin = 1.5 * (self.elapsed() - self.validating_since)
 
     def note(self, steps: int, epochs: float, **more) -> None:
-        self.reported = self.passed()
+        self.reported = self.elapsed()
         line = {"seconds": round(self.reported, 2), "steps": steps, "epochs": round(epochs, 3), **more}
         with open(self.folder / f"{self.name}.jsonl", "a", encoding="utf-8") as stream:
             stream.write(json.dumps(line) + "\n")
-
-
-# Settings
 
 
 def small_settings(rung: str) -> dict:
@@ -111,10 +108,10 @@ def _small_transformer() -> dict:
 
 
 def same_settings(rung: str, ours: dict) -> dict:
-    """Our sizes, batches and learning rate in JoeyNMT; what is no size is as in its small settings.
+    """JoeyNMT with our sizes, batch size and learning rate; everything else is as in its small settings.
 
     Args:
-        ours: the fields of our model's configuration and the settings of our training, by their names.
+        ours: Fields of our model's configuration and training settings by name.
     """
     settings = small_settings(rung)
     (_resize_rnn if rung == "bahdanau" else _resize_transformer)(settings["model"], ours)
@@ -124,7 +121,7 @@ def same_settings(rung: str, ours: dict) -> dict:
         "adam_betas": [ours["adam_beta1"], ours["adam_beta2"]], "learning_rate": ours["learning_rate"],
         "learning_rate_min": 1e-8, "clip_grad_norm": ours["max_grad_norm"], "weight_decay": ours["weight_decay"],
         "label_smoothing": ours["label_smoothing"], "normalization": "tokens", "early_stopping_metric": "bleu",
-        "patience": 2,  # validations, of which a short race has few
+        "patience": 2,  # validations; a short race has few
     }  # fmt: skip
     if ours["max_tokens"]:
         training |= {"batch_size": ours["max_tokens"], "batch_type": "token"}
@@ -136,7 +133,7 @@ def same_settings(rung: str, ours: dict) -> dict:
 
 
 def _resize_rnn(model: dict, ours: dict) -> None:
-    """One decoder layer, as we have it, whose first state is computed from the encoder's last."""
+    """One decoder layer, as ours, whose initial state is a projection of the encoder's last."""
     vectors = {"embedding_dim": ours["embedding_size"], "scale": False}
     both = {"rnn_type": ours["cell_type"], "dropout": ours["dropout"]}
     model["encoder"] |= both | {
@@ -161,7 +158,7 @@ def _resize_transformer(model: dict, ours: dict) -> None:
 
 
 def full_settings(core: dict, folder: Path, ours: dict) -> dict:
-    """A whole file of settings: model and training as given; data, vocabulary and validation are ours."""
+    """All settings of JoeyNMT: `core` has model and training; data, vocabulary and validation are ours."""
 
     def side(language: str) -> dict:
         tokens = {"codes": str(folder / "codes.txt"), "pretokenizer": "moses", "num_merges": ours["vocab_size"]}
@@ -178,7 +175,7 @@ def full_settings(core: dict, folder: Path, ours: dict) -> dict:
         "sacrebleu_cfg": {"tokenize": "13a", "lowercase": ours["lowercase"]},
     }  # fmt: skip
     own = {"epochs": 10**6, "validation_freq": NEVER, "logging_freq": 100, "keep_best_ckpts": -1}
-    own["print_valid_sents"] = []  # it would draw a picture of each, which takes time
+    own["print_valid_sents"] = []  # each would be drawn, which takes time
     return {
         "name": "equal_budget", "joeynmt_version": "2.3.0", "model_dir": str(folder / "model"), "use_cuda": False,
         "fp16": False, "random_seed": ours["seed"],
@@ -187,11 +184,8 @@ def full_settings(core: dict, folder: Path, ours: dict) -> dict:
     }  # fmt: skip
 
 
-# What runs in JoeyNMT's environment
-
-
 def make_vocabulary(settings: dict) -> None:
-    """A joint BPE and the list of its pieces, learnt from the training texts as JoeyNMT prepares them."""
+    """Train a joint BPE on the train split as JoeyNMT pre-tokenizes it, and write its vocabulary."""
     from joeynmt.tokenizers import BasicTokenizer
     from subword_nmt.apply_bpe import BPE
     from subword_nmt.learn_bpe import learn_bpe
@@ -205,13 +199,13 @@ def make_vocabulary(settings: dict) -> None:
     with open(codes, "w", encoding="utf-8") as stream:
         learn_bpe(texts, stream, size, total_symbols=True)
     with open(codes, encoding="utf-8") as stream:
-        pieces = BPE(stream).process_line
-        counts = Counter(piece for text in texts for piece in pieces(text).split())
-    Path(side["voc_file"]).write_text("\n".join(piece for piece, _ in counts.most_common()) + "\n", "utf-8")
+        segment = BPE(stream).process_line
+        counts = Counter(subword for text in texts for subword in segment(text).split())
+    Path(side["voc_file"]).write_text("\n".join(subword for subword, _ in counts.most_common()) + "\n", "utf-8")
 
 
-def fit_to_this_torch() -> None:
-    """JoeyNMT 2.3 gives its plateau schedule a word, `verbose`, that torch no longer knows."""
+def patch_plateau_schedule() -> None:
+    """JoeyNMT 2.3 passes `verbose` to ReduceLROnPlateau, which torch has removed."""
     import inspect
 
     from joeynmt import builders
@@ -221,19 +215,19 @@ def fit_to_this_torch() -> None:
         return
 
     @functools.wraps(plateau, updated=())
-    def quiet_plateau(*given, verbose=False, **options):
-        return plateau(*given, **options)
+    def patched(*args, verbose=False, **kwargs):
+        return plateau(*args, **kwargs)
 
-    builders.ReduceLROnPlateau = quiet_plateau
+    builders.ReduceLROnPlateau = patched
 
 
 def train(settings: dict, race: dict) -> None:
-    """JoeyNMT's own training, validated when the clock says so."""
+    """JoeyNMT's own training, validated at the times of the clock."""
     from joeynmt import training
     from joeynmt.helpers import make_model_dir
     from joeynmt.helpers_for_ddp import get_logger
 
-    fit_to_this_torch()
+    patch_plateau_schedule()
     clock = Clock(race["folder"], "joeynmt", race["every"], race["marks"])
 
     class TimedTraining(training.TrainManager):
@@ -270,10 +264,10 @@ def train(settings: dict, race: dict) -> None:
 
 
 def translate(settings: dict, checkpoint: str, output: str) -> None:
-    """The test split by JoeyNMT's beam search, into OUTPUT.test."""
+    """Translate the test split with JoeyNMT's beam search into OUTPUT.test."""
     from joeynmt.prediction import test
 
-    fit_to_this_torch()
+    patch_plateau_schedule()
     settings["testing"]["load_model"] = checkpoint
     settings["data"]["dev"] = None
     test(settings, output_path=output)

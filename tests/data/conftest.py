@@ -1,4 +1,4 @@
-"""Every test of data gets caches of its own."""
+"""Tests of data use a cache of their own."""
 
 import pytest
 

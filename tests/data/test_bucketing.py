@@ -1,4 +1,4 @@
-"""Batches of like length: every row once, the size kept, little padding, the same by seed and epoch, shared fairly."""
+"""Batches of similar length: every row once, little padding, reproducible, equal counts for all processes."""
 
 import datasets
 import numpy as np
@@ -14,8 +14,8 @@ LENGTHS = np.random.default_rng(0).integers(1, 60, 1_003)
 
 
 def padding(sampler):
-    kept = sum(LENGTHS[batch].sum() for batch in sampler)
-    return 1 - kept / sum(LENGTHS[batch].max() * len(batch) for batch in sampler)
+    tokens = sum(LENGTHS[batch].sum() for batch in sampler)
+    return 1 - tokens / sum(LENGTHS[batch].max() * len(batch) for batch in sampler)
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 16}, {"max_tokens": 300}, {"batch_size": 16, "shuffle": False}])
@@ -27,7 +27,7 @@ def test_every_row_once(options):
         assert sorted(rows) == list(range(len(LENGTHS))) and len(sampler) == len(list(sampler))
 
 
-def test_sizes_are_kept():
+def test_batch_size_and_max_tokens_are_respected():
     batches = list(LengthBucketSampler(LENGTHS, batch_size=16))
     assert max(map(len, batches)) == 16 and sum(len(batch) < 16 for batch in batches) <= 2
     tokens = [LENGTHS[batch].max() * len(batch) for batch in LengthBucketSampler(LENGTHS, max_tokens=300)]
@@ -35,18 +35,18 @@ def test_sizes_are_kept():
     assert {len(batch) for batch in LengthBucketSampler(LENGTHS, batch_size=16, drop_last=True)} == {16}
 
 
-def test_a_row_longer_than_the_limit_is_alone_and_not_lost():
+def test_a_row_longer_than_max_tokens_is_a_batch_of_its_own():
     batches = list(LengthBucketSampler([5, 500, 5, 5], max_tokens=20))
     assert [1] in batches and sorted(row for batch in batches for row in batch) == [0, 1, 2, 3]
 
 
-def test_buckets_save_padding():
+def test_buckets_reduce_padding():
     plain = padding(LengthBucketSampler(LENGTHS, batch_size=16, bucket_batches=1))
     bucketed = padding(LengthBucketSampler(LENGTHS, batch_size=16, bucket_batches=50))
     assert bucketed < 0.05 < 0.3 < plain
 
 
-def test_the_same_by_seed_and_epoch():
+def test_batches_depend_on_seed_and_epoch_only():
     one, two = LengthBucketSampler(LENGTHS, batch_size=8, seed=4), LengthBucketSampler(LENGTHS, batch_size=8, seed=4)
     first = list(one)
     assert first == list(two) == list(one)
@@ -61,18 +61,18 @@ def test_the_same_by_seed_and_epoch():
 
 @pytest.mark.parametrize("options", [{"batch_size": 16}, {"max_tokens": 300}])
 @pytest.mark.parametrize("drop_last", [False, True])
-def test_processes_share_the_batches(options, drop_last):
-    shares = [
+def test_processes_get_equal_numbers_of_batches(options, drop_last):
+    shards = [
         list(LengthBucketSampler(LENGTHS, **options, drop_last=drop_last, num_replicas=3, rank=rank))
         for rank in range(3)
     ]
-    assert len({len(share) for share in shares}) == 1
+    assert len({len(shard) for shard in shards}) == 1
     whole = list(LengthBucketSampler(LENGTHS, **options, drop_last=drop_last))
-    together = [batch for step in zip(*shares, strict=True) for batch in step]
+    together = [batch for step in zip(*shards, strict=True) for batch in step]
     assert together[: len(whole)] == whole[: len(together)] and abs(len(together) - len(whole)) < 3
 
 
-def test_both_sides_count():
+def test_the_longer_of_source_and_target_counts():
     rows = {"input_ids": [[1] * n for n in (2, 9, 3)], "labels": [[1] * n for n in (8, 1, 3)]}
     sampler = LengthBucketSampler.from_dataset(datasets.Dataset.from_dict(rows), max_tokens=18)
     assert sampler.lengths.tolist() == [8, 9, 3]
@@ -81,7 +81,7 @@ def test_both_sides_count():
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 16}, {"max_tokens": 300}])
-def test_loads_in_a_data_loader_and_in_accelerate(options):
+def test_works_as_batch_sampler_of_a_data_loader_and_of_accelerate(options):
     data = [torch.full((int(length),), row) for row, length in enumerate(LENGTHS)]
     sampler = LengthBucketSampler(LENGTHS, **options)
     loader = DataLoader(data, batch_sampler=sampler, collate_fn=list)
@@ -94,18 +94,18 @@ def test_loads_in_a_data_loader_and_in_accelerate(options):
 
 
 @pytest.mark.parametrize("options", [{"batch_size": 16}, {"max_tokens": 300}])
-def test_accelerate_shares_the_batches_of_one_sampler(options):
+def test_accelerate_shards_the_batches_of_one_sampler(options):
     """What `Accelerator(even_batches=False)` does in each of two processes."""
-    shares = [
+    shards = [
         list(BatchSamplerShard(LengthBucketSampler(LENGTHS, **options), 2, rank, even_batches=False))
         for rank in range(2)
     ]
-    rows = [row for share in shares for batch in share for row in batch]
-    assert sorted(rows) == list(range(len(LENGTHS))) and abs(len(shares[0]) - len(shares[1])) <= 1
+    rows = [row for shard in shards for batch in shard for row in batch]
+    assert sorted(rows) == list(range(len(LENGTHS))) and abs(len(shards[0]) - len(shards[1])) <= 1
 
 
 @pytest.mark.parametrize(
-    ("options", "sentence"),
+    ("options", "message"),
     [
         ({}, "batch_size or max_tokens, one of them"),
         ({"batch_size": 2, "max_tokens": 3}, "one of them; got 2 and 3"),
@@ -113,8 +113,8 @@ def test_accelerate_shares_the_batches_of_one_sampler(options):
         ({"batch_size": 2, "rank": 2, "num_replicas": 2}, "rank must be from 0 to 1, got 2"),
     ],
 )
-def test_wrong_settings_are_refused_with_a_sentence(options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_arguments_raise(options, message):
+    with pytest.raises(ValueError, match=message):
         LengthBucketSampler([1, 2, 3], **options)
     with pytest.raises(ValueError, match=r"no rows"):
         LengthBucketSampler([], batch_size=2)

@@ -1,4 +1,4 @@
-"""Laws of the built-in tasks: one right answer, no overlap, the same for the same seed, made once."""
+"""Laws of the built-in corpora: one correct answer, disjoint splits, reproducible by seed, cached."""
 
 import collections
 import datetime
@@ -8,10 +8,11 @@ import pytest
 from babel.dates import format_date
 from num2words import num2words
 
-import hf_edu_models.data.builtin_dates as builtin_dates
-import hf_edu_models.data.builtin_numbers as builtin_numbers
+import hf_edu_models.data.builtin.dates as builtin_dates
+import hf_edu_models.data.builtin.numbers as builtin_numbers
 from hf_edu_models.data import BUILTINS, load_corpus
-from hf_edu_models.data.builtin_numbers import links, words_of
+from hf_edu_models.data.builtin import Builtin
+from hf_edu_models.data.builtin.numbers import links, words_of
 from hf_edu_models.data.cache import build_once, code_version, content_of
 
 SMALL = {"train_size": 300, "validation_size": 60, "test_size": 60}
@@ -34,8 +35,8 @@ def without_leading_zeros(text):
 
 
 def test_no_date_string_has_two_answers(dates):
-    """Written out in full for two years: every day, by every format of every language."""
-    formats = builtin_dates.formats_of(builtin_dates.LANGUAGES)
+    """Exhaustive for two years: every day in every format of every language."""
+    formats = builtin_dates.formats_of(builtin_dates.LOCALES)
     for year in (2004, 2035):
         meanings = collections.defaultdict(set)
         day = datetime.date(year, 1, 1)
@@ -43,7 +44,9 @@ def test_no_date_string_has_two_answers(dates):
             for each in formats:
                 meanings[without_leading_zeros(format_date(day, each.pattern, locale=each.language))].add(day)
             day += datetime.timedelta(days=1)
-        assert any(len(days) > 1 for days in meanings.values()), "the formats alone are ambiguous: this test can fail"
+        assert any(len(days) > 1 for days in meanings.values()), (
+            "some strings of these formats are ambiguous, so the test can fail"
+        )
         rows = [row for split in dates.values() for row in split if row["target"].startswith(str(year))]
         assert len(rows) > 10
         for row in rows:
@@ -51,14 +54,14 @@ def test_no_date_string_has_two_answers(dates):
 
 
 @pytest.mark.parametrize("text", ["3/4/2021", "03/04/2021", "04/03/2021", "Thu, 04/03/2021"])
-def test_an_ambiguous_date_has_two_readings_or_a_weekday(text):
-    found = builtin_dates.readings(text, builtin_dates.formats_of(builtin_dates.LANGUAGES))
+def test_an_ambiguous_date_has_two_readings_unless_it_has_a_weekday(text):
+    found = builtin_dates.readings(text, builtin_dates.formats_of(builtin_dates.LOCALES))
     assert len(found) == (1 if text.startswith("Thu") else 2)
 
 
 def test_dates_are_written_in_many_languages_and_scripts(dates):
     languages = set(dates["train"]["language"])
-    assert languages == set(builtin_dates.LANGUAGES) and len(languages) >= 8
+    assert languages == set(builtin_dates.LOCALES) and len(languages) >= 8
     text = "".join(dates["train"]["source"])
     for script in ("Март", "年", "년", "مار", "בינואר", "जनवरी", "Μαΐου"):
         assert script.lower() in text.lower()
@@ -83,7 +86,7 @@ def test_sizes_seed_and_splits(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", BUILTINS)
-def test_a_split_of_no_rows_is_not_there(name, tmp_path):
+def test_a_split_of_size_0_does_not_exist(name, tmp_path):
     corpus = load_corpus(name, train_size=30, validation_size=0, test_size=0, cache_dir=tmp_path)
     assert list(corpus) == ["train"]
     with pytest.raises(ValueError, match=r"every split of .* has the size 0"):
@@ -91,19 +94,19 @@ def test_a_split_of_no_rows_is_not_there(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", BUILTINS)
-def test_made_once(name, tmp_path, monkeypatch):
+def test_generated_once(name, tmp_path, monkeypatch):
     made = load_corpus(name, **SMALL, cache_dir=tmp_path)
 
     def never(*args, **kwargs):
         raise AssertionError("generated again")
 
-    monkeypatch.setattr("hf_edu_models.data.corpora._from_rows", never)
+    monkeypatch.setattr("hf_edu_models.data.builtin._as_datasets", never)
     assert load_corpus(name, **SMALL, cache_dir=tmp_path)["train"].to_dict() == made["train"].to_dict()
     with pytest.raises(AssertionError, match=r"generated again"):
         load_corpus(name, **(SMALL | {"train_size": 301}), cache_dir=tmp_path)
 
 
-def test_a_broken_build_leaves_nothing(tmp_path):
+def test_a_failed_build_leaves_no_cache_entry(tmp_path):
     def build(folder):
         (folder / "half").write_text("half")
         raise RuntimeError("power cut")
@@ -116,7 +119,7 @@ def test_a_broken_build_leaves_nothing(tmp_path):
     assert [file.name for file in (tmp_path / "entry").iterdir()] == ["whole"]
 
 
-def test_two_processes_may_build_the_same_entry(tmp_path):
+def test_two_processes_may_build_the_same_cache_entry(tmp_path):
     def build(folder):
         (folder / "file").write_text("mine")
         (tmp_path / "entry").mkdir()  # another process was faster
@@ -126,7 +129,7 @@ def test_two_processes_may_build_the_same_entry(tmp_path):
     assert [each.name for each in tmp_path.iterdir()] == ["entry"]
 
 
-def test_the_same_values_have_the_same_hash_however_they_lie_in_memory(tmp_path):
+def test_equal_values_have_the_same_hash_whatever_their_arrow_layout(tmp_path):
     import datasets
 
     rows = {"text": [f"s{i}" * (i % 5) for i in range(25_000)], "number": [i // 7 for i in range(25_000)]}
@@ -134,22 +137,22 @@ def test_the_same_values_have_the_same_hash_however_they_lie_in_memory(tmp_path)
     parts = [
         datasets.Dataset.from_dict({k: v[part] for k, v in rows.items()}) for part in (slice(9_999), slice(9_999, None))
     ]
-    glued = datasets.concatenate_datasets(parts)
-    turned = whole.select(range(24_999, -1, -1)).select(range(24_999, -1, -1))
+    concatenated = datasets.concatenate_datasets(parts)
+    reversed_twice = whole.select(range(24_999, -1, -1)).select(range(24_999, -1, -1))
     whole.to_parquet(str(tmp_path / "x.parquet"))
     read = load_corpus(tmp_path / "x.parquet", columns={"text": "text", "number": "number"})["train"]
-    keys = {content_of(each, ["text", "number"]) for each in (whole, glued, turned, read)}
+    keys = {content_of(each, ["text", "number"]) for each in (whole, concatenated, reversed_twice, read)}
     assert len(keys) == 1
     assert content_of(whole.select(range(24_999)), ["text", "number"]) not in keys
-    assert content_of(turned.select(range(24_999, -1, -1)), ["text", "number"]) not in keys
+    assert content_of(reversed_twice.select(range(24_999, -1, -1)), ["text", "number"]) not in keys
 
 
-def test_changed_code_is_another_entry():
+def test_code_version_depends_on_the_source():
     assert code_version(builtin_dates) != code_version(builtin_numbers)
     assert code_version(builtin_dates) == code_version(builtin_dates)
 
 
-def test_numbers_are_what_num2words_says(numbers):
+def test_numbers_are_those_of_num2words(numbers):
     for row in numbers["train"]:
         language, *digits = row["source"].split()
         assert language == row["language"]
@@ -157,14 +160,14 @@ def test_numbers_are_what_num2words_says(numbers):
         assert row["target"].split() == re.sub(r"[-,]", " ", written).split()
 
 
-@pytest.mark.parametrize("language", builtin_numbers.LANGUAGES)
-def test_every_word_has_a_link_and_every_spoken_digit_a_sure_one(language):
+@pytest.mark.parametrize("language", builtin_numbers.LINKED_LANGUAGES)
+def test_every_word_has_a_link_and_every_nonzero_digit_a_sure_one(language):
     for number in [*range(0, 130), *range(131, 1_000, 37), *range(1_001, 999_999, 7_919), 1_000_000, 20_300_004]:
         sure, possible = links(number, language)
         words, digits = words_of(number, language), str(number)
         assert {j for _, j in sure + possible} == set(range(len(words))), (number, words)
-        spoken = {i for i, digit in enumerate(digits) if digit != "0"} if number else {0}
-        assert {i for i, _ in sure} == spoken == {i for i, _ in sure + possible}, (number, words)
+        nonzero = {i for i, digit in enumerate(digits) if digit != "0"} if number else {0}
+        assert {i for i, _ in sure} == nonzero == {i for i, _ in sure + possible}, (number, words)
         assert not {tuple(link) for link in sure} & {tuple(link) for link in possible}
 
 
@@ -178,16 +181,16 @@ def test_every_word_has_a_link_and_every_spoken_digit_a_sure_one(language):
         (20_001, "es", {"2": "veinte mil", "1": "uno"}, {}),
     ],
 )  # fmt: skip
-def test_links_as_people_would_draw_them(number, language, sure, possible):
+def test_links_are_those_of_a_human_annotator(number, language, sure, possible):
     words = words_of(number, language)
-    for found, wanted in zip(links(number, language), (sure, possible), strict=True):
-        said = collections.defaultdict(list)
+    for found, expected in zip(links(number, language), (sure, possible), strict=True):
+        words_of_digit = collections.defaultdict(list)
         for i, j in found:
-            said[str(number)[i]].append(words[j])
-        assert {digit: " ".join(each) for digit, each in said.items()} == wanted
+            words_of_digit[str(number)[i]].append(words[j])
+        assert {digit: " ".join(each) for digit, each in words_of_digit.items()} == expected
 
 
-def test_turned_numbers_have_turned_links(tmp_path):
+def test_links_are_swapped_when_digits_are_the_target(tmp_path):
     row = builtin_numbers.make_row(342, "en", "to_words")
     back = builtin_numbers.make_row(342, "en", "to_digits")
     assert (row["source"], row["target"]) == (back["target"], back["source"])
@@ -206,7 +209,7 @@ def test_numbers_share_no_number_between_splits(numbers):
 
 
 @pytest.mark.parametrize("name", ["copy", "reverse"])
-def test_sequences_come_back(name, tmp_path):
+def test_copy_and_reverse(name, tmp_path):
     corpus = load_corpus(name, **SMALL, min_length=3, max_length=9, symbols=5, cache_dir=tmp_path)
     sources = [source for split in corpus.values() for source in split["source"]]
     assert len(sources) == len(set(sources))
@@ -218,19 +221,19 @@ def test_sequences_come_back(name, tmp_path):
 
 
 def test_stories_are_documents_in_order(story_corpus):
-    told = {}
+    documents = {}
     for split in story_corpus.values():
         for row in split:
-            told.setdefault(row["document"], []).append(row["text"])
-    assert len(told) == 160
-    assert len({" ".join(story) for story in told.values()}) == 160
-    for story in told.values():
+            documents.setdefault(row["document"], []).append(row["text"])
+    assert len(documents) == 160
+    assert len({" ".join(story) for story in documents.values()}) == 160
+    for story in documents.values():
         assert 6 <= len(story) <= 14
         assert re.search(r"was a|was once|lived", story[0]) and re.search(r"no more|never lost|went home", story[-1])
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "sentence"),
+    ("name", "options", "message"),
     [
         ("dates", {"languages": ["en_US", "klingon"]}, "klingon.*babel"),
         ("dates", {"languages": []}, "at least one"),
@@ -245,11 +248,29 @@ def test_stories_are_documents_in_order(story_corpus):
         ("dates", {"train_size": -1}, "0 or more; got -1"),
     ],
 )
-def test_wrong_settings_are_refused_with_a_sentence(name, options, sentence, tmp_path):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_options_raise(name, options, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
         load_corpus(name, cache_dir=tmp_path, **options)
 
 
-def test_an_unknown_option_is_named(tmp_path):
+def test_a_new_built_in_corpus_is_one_row(monkeypatch, tmp_path):
+    """Columns of any type, options from the signature, labels as classes, links that are all empty."""
+
+    def generate(sizes, seed, word="a"):
+        return {
+            split: {"text": [word] * size, "label": ["yes", "no"] * (size // 2), "sure": [[]] * size}
+            for split, size in sizes.items()
+        }
+
+    monkeypatch.setitem(BUILTINS, "mine", Builtin(generate, (6, 2, 2), "a word"))
+    corpus = load_corpus("mine", word="b", cache_dir=tmp_path)
+    assert {split: len(rows) for split, rows in corpus.items()} == {"train": 6, "validation": 2, "test": 2}
+    assert corpus["train"][0] == {"text": "b", "label": 1, "sure": []}
+    assert corpus["train"].features["label"].names == ["no", "yes"]
+    with pytest.raises(TypeError, match=r"mine has no option 'words'; it takes word"):
+        load_corpus("mine", words=3, cache_dir=tmp_path)
+
+
+def test_an_unknown_option_raises(tmp_path):
     with pytest.raises(TypeError, match=r"dates has no option 'max_length'; it takes languages"):
         load_corpus("dates", max_length=3, cache_dir=tmp_path)

@@ -1,4 +1,4 @@
-"""One door: every format and every known naming leads to the same columns, and what is missing is named."""
+"""`load_corpus`: every file format and every known column name gives the same columns; errors name the problem."""
 
 import json
 
@@ -6,7 +6,7 @@ import datasets
 import pytest
 
 from hf_edu_models.data import load_corpus
-from hf_edu_models.data.resize import cut_missing
+from hf_edu_models.data.split_sizes import cut_missing
 
 PAIRS = {"de": ["ein Hund", "eine Katze", "ein Haus"], "en": ["a dog", "a cat", "a house"]}
 TRANSLATION = [{"source": a, "target": b} for a, b in zip(PAIRS["de"], PAIRS["en"], strict=True)]
@@ -24,16 +24,16 @@ def write(path, table):
     return path
 
 
-@pytest.mark.parametrize("ending", ["parquet", "jsonl", "csv", "tsv"])
-def test_every_format_gives_the_same(ending, tmp_path):
-    file = write(tmp_path / f"pairs.{ending}", PAIRS)
+@pytest.mark.parametrize("extension", ["parquet", "jsonl", "csv", "tsv"])
+def test_every_file_format_gives_the_same_rows(extension, tmp_path):
+    file = write(tmp_path / f"pairs.{extension}", PAIRS)
     assert load_corpus(file)["train"].to_list() == TRANSLATION
-    turned = load_corpus(str(file), source="en", target="de")["train"]
-    assert [(row["target"], row["source"]) for row in turned] == [tuple(row.values()) for row in TRANSLATION]
+    swapped = load_corpus(str(file), source="en", target="de")["train"]
+    assert [(row["target"], row["source"]) for row in swapped] == [tuple(row.values()) for row in TRANSLATION]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_a_folder_by_split_and_a_stream_agree(streaming, tmp_path):
+def test_a_folder_has_one_split_per_file(streaming, tmp_path):
     for split in ("train", "dev", "test"):
         write(tmp_path / f"{split}.jsonl", PAIRS)
     corpus = load_corpus(tmp_path, streaming=streaming)
@@ -43,16 +43,16 @@ def test_a_folder_by_split_and_a_stream_agree(streaming, tmp_path):
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-@pytest.mark.parametrize("endings", [("src", "tgt"), ("de", "en")])
-def test_line_pairs(endings, streaming, tmp_path):
+@pytest.mark.parametrize("extensions", [("src", "tgt"), ("de", "en")])
+def test_pairs_of_line_aligned_files(extensions, streaming, tmp_path):
     for split in ("train", "valid"):
-        for ending, lines in zip(endings, PAIRS.values(), strict=True):
-            (tmp_path / f"{split}.{ending}").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    direction = {} if endings[0] == "src" else {"source": "de", "target": "en"}
+        for extension, lines in zip(extensions, PAIRS.values(), strict=True):
+            (tmp_path / f"{split}.{extension}").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    direction = {} if extensions[0] == "src" else {"source": "de", "target": "en"}
     corpus = load_corpus(tmp_path, streaming=streaming, **direction)
     assert list(corpus) == ["train", "validation"] and list(corpus["validation"]) == TRANSLATION
     by_prefix = load_corpus(tmp_path / "train", streaming=streaming, **direction)
-    by_file = load_corpus(tmp_path / f"train.{endings[0]}", streaming=streaming, **direction)
+    by_file = load_corpus(tmp_path / f"train.{extensions[0]}", streaming=streaming, **direction)
     assert list(by_prefix["train"]) == list(by_file["train"]) == TRANSLATION
 
 
@@ -133,16 +133,16 @@ def test_known_columns_are_mapped(name, tmp_path):
     table, first = CASES[name]
     found = load_corpus(write(tmp_path / "train.parquet", table))["train"]
     assert found[0] == first
-    assert list(found[0]) == list(first), "the order of columns is the scheme's"
+    assert list(found[0]) == list(first), "columns have the order of the task"
 
 
-def test_links_turn_with_the_direction(tmp_path):
+def test_links_are_swapped_with_the_direction(tmp_path):
     file = write(tmp_path / "test.parquet", CASES["hansards"][0])
     row = load_corpus(file, source="fr", target="en")["train"][0]
     assert row == {"source": "c d", "target": "a b", "sure": [[0, 0]], "possible": [[0, 1], [1, 0]]}
 
 
-def test_class_names_are_those_of_all_splits(tmp_path):
+def test_class_names_come_from_all_splits(tmp_path):
     write(tmp_path / "train.jsonl", {"text": ["a", "b"], "label": ["no", "yes"]})
     write(tmp_path / "test.jsonl", {"text": ["c"], "label": ["maybe"]})
     corpus = load_corpus(tmp_path)
@@ -153,7 +153,7 @@ def test_class_names_are_those_of_all_splits(tmp_path):
     assert ordered["train"]["label"][:] == [1, 0] and ordered["test"]["label"][:] == [2]
 
 
-def test_numbers_as_classes_keep_their_order_and_missing_labels(tmp_path):
+def test_integer_classes_keep_their_order_and_missing_labels(tmp_path):
     corpus = load_corpus(write(tmp_path / "x.parquet", {"text": ["a", "b", "c"], "label": [2, -1, 0]}))
     assert corpus["train"].features["label"].names == ["0", "1", "2"]
     assert corpus["train"]["label"][:] == [2, -1, 0]
@@ -169,13 +169,13 @@ def test_streams_take_class_names_from_the_caller(tmp_path):
     assert [row["label"] for row in load_corpus(numbers, streaming=True)["train"]] == [3, 1]
 
 
-def test_any_column_can_be_mapped_or_kept(tmp_path):
+def test_columns_maps_and_selects_any_column(tmp_path):
     file = write(tmp_path / "x.parquet", {"body": ["hello"], "topic": ["b"], "year": [1999]})
     row = load_corpus(file, columns={"text": "body", "label": "topic", "year": "year"})["train"][0]
     assert row == {"text": "hello", "label": 0, "year": 1999}
 
 
-def test_task_decides_between_two_readings(tmp_path):
+def test_task_chooses_where_the_columns_fit_two(tmp_path):
     file = write(tmp_path / "x.parquet", CASES["ud"][0])
     assert load_corpus(file, task="language_modeling")["train"][0] == {"text": "I go", "document": "1"}
     tags = load_corpus(file, columns={"tags": "xpos"})["train"]
@@ -208,7 +208,7 @@ def test_running_text_is_cut_between_documents():
         cut_missing({"train": train}, {"validation": 9}, seed=0, streaming=False)
 
 
-def test_splits_can_be_chosen_and_renamed(tmp_path):
+def test_splits_can_be_selected_and_renamed(tmp_path):
     for split in ("train", "test"):
         write(tmp_path / f"{split}.jsonl", PAIRS)
     assert list(load_corpus(tmp_path, splits={"validation": "test"})) == ["validation"]
@@ -216,25 +216,27 @@ def test_splits_can_be_chosen_and_renamed(tmp_path):
         load_corpus(tmp_path, splits={"validation": "dev"})
 
 
-def test_hub_ids_are_asked_for_with_config_and_revision(monkeypatch, tmp_path):
-    asked = {}
+def test_hub_datasets_are_loaded_with_config_and_revision(monkeypatch, tmp_path):
+    call = {}
 
     def fake(path, **options):
-        asked.update(options, id=path)
+        call.update(options, id=path)
         return datasets.DatasetDict({"train": datasets.Dataset.from_dict(CASES["translation_dict"][0])})
 
     monkeypatch.setattr(datasets, "load_dataset", fake)
     corpus = load_corpus("owner/data", config="de-en", revision="abc", source="en", target="de")
     assert corpus["train"][0] == {"source": "a dog", "target": "ein Hund"}
-    assert (asked["id"], asked["name"], asked["revision"], asked["streaming"]) == ("owner/data", "de-en", "abc", False)
+    assert (call["id"], call["name"], call["revision"], call["streaming"]) == ("owner/data", "de-en", "abc", False)
 
 
-def test_a_hub_that_does_not_answer_is_named(monkeypatch):
+def test_an_unreachable_hub_raises(monkeypatch):
     def offline(*args, **kwargs):
         raise ConnectionError("no route to the Hub")
 
     monkeypatch.setattr(datasets, "load_dataset", offline)
-    with pytest.raises(FileNotFoundError, match=r"'owner/nothing' is no built-in task .*dates.*no route to the Hub"):
+    with pytest.raises(
+        FileNotFoundError, match=r"'owner/nothing' is not a built-in corpus .*dates.*no route to the Hub"
+    ):
         load_corpus("owner/nothing")
 
 
@@ -243,14 +245,14 @@ def many(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("make", "options", "kind", "sentence"),
+    ("make", "options", "kind", "message"),
     [
         (lambda p: p / "none.csv", {}, FileNotFoundError, "none.csv does not exist; .* has nothing"),
         (many, {}, ValueError, "3 languages to choose from .*pass source= and target="),
-        (many, {"source": "de", "target": "it"}, ValueError, "target='it' is not there; there are 'de', 'en', 'fr'"),
+        (many, {"source": "de", "target": "it"}, ValueError, "target='it' does not exist; there are 'de', 'en', 'fr'"),
         (many, {"source": "de"}, ValueError, "give source and target together"),
         (many, {"source": "de", "target": "de"}, ValueError, "both 'de'"),
-        (many, {"columns": {"text": "body"}}, ValueError, "'body', which is not there; there are 'de'"),
+        (many, {"columns": {"text": "body"}}, ValueError, "'body', which does not exist; there are 'de'"),
         (many, {"task": "dreaming"}, ValueError, "task must be one of .*got 'dreaming'"),
         (many, {"task": "classification"}, ValueError, "classification needs the column 'text'"),
         (many, {"source": "de", "target": "en", "unit": "page"}, ValueError, "line, paragraph, document; got 'page'"),
@@ -263,12 +265,12 @@ def many(tmp_path):
         (lambda p: write(p / "o.parquet", {"strange": [1]}), {}, ValueError, "no task fits the columns 'strange'"),
     ],
 )
-def test_what_is_missing_is_named(make, options, kind, sentence, tmp_path):
-    with pytest.raises(kind, match=sentence):
+def test_invalid_arguments_raise(make, options, kind, message, tmp_path):
+    with pytest.raises(kind, match=message):
         load_corpus(make(tmp_path), **options)
 
 
-def test_a_pair_without_its_partner_or_with_other_lines_is_named(tmp_path):
+def test_an_incomplete_or_unequal_pair_of_files_raises(tmp_path):
     (tmp_path / "train.src").write_text("a\nb\n")
     with pytest.raises(FileNotFoundError, match=r"no partner train\.tgt"):
         load_corpus(tmp_path)
@@ -277,51 +279,51 @@ def test_a_pair_without_its_partner_or_with_other_lines_is_named(tmp_path):
         load_corpus(tmp_path)
 
 
-def test_a_folder_and_a_file_of_something_else_are_named(tmp_path):
+def test_unknown_file_extensions_raise(tmp_path):
     (tmp_path / "notes.pdf").write_text("x")
     with pytest.raises(FileNotFoundError, match=r"it has notes\.pdf"):
         load_corpus(tmp_path)
-    with pytest.raises(ValueError, match=r"ending '\.pdf'; allowed are \.parquet"):
+    with pytest.raises(ValueError, match=r"extension '\.pdf'; use \.parquet"):
         load_corpus(tmp_path / "notes.pdf")
 
 
-@pytest.mark.parametrize("ending", [".jsonl", ".parquet"])
-def test_splits_with_other_columns_and_broken_files_are_named(ending, tmp_path):
-    write(tmp_path / f"train{ending}", PAIRS)
-    write(tmp_path / f"test{ending}", PAIRS | {"number": [1, 2, 3]})
+@pytest.mark.parametrize("extension", [".jsonl", ".parquet"])
+def test_different_columns_and_truncated_files_raise(extension, tmp_path):
+    write(tmp_path / f"train{extension}", PAIRS)
+    write(tmp_path / f"test{extension}", PAIRS | {"number": [1, 2, 3]})
     options = {"cache_dir": tmp_path / "cache"}
     with pytest.raises(ValueError, match="columns de, en, number and with de, en; give all of them the same"):
         load_corpus(tmp_path, **options)
-    file = tmp_path / f"test{ending}"
+    file = tmp_path / f"test{extension}"
     file.write_bytes(file.read_bytes()[:-10])
-    with pytest.raises(ValueError, match=r"cannot be read: .*cut off\?"):
+    with pytest.raises(ValueError, match=r"cannot be read: .*truncated\?"):
         load_corpus(file, **options)
 
 
-def test_builtin_tasks_stream_too(tmp_path):
+def test_built_in_corpora_can_be_streamed(tmp_path):
     stream = load_corpus("copy", train_size=20, validation_size=2, test_size=2, streaming=True, cache_dir=tmp_path)
     assert isinstance(stream, datasets.IterableDatasetDict)
     assert len(list(stream["train"])) == 20
 
 
 @pytest.mark.parametrize("option", ["task", "source", "config", "revision", "unit"])
-def test_options_of_files_are_refused_by_builtin_tasks(option):
+def test_built_in_corpora_reject_the_options_of_files(option):
     with pytest.raises(TypeError, match=f"dates is built in and has no '{option}'; it takes languages"):
         load_corpus("dates", **{option: "x"})
 
 
-def test_files_are_prepared_in_the_cache_that_was_asked_for(tmp_path):
+def test_files_are_cached_in_cache_dir(tmp_path):
     load_corpus(write(tmp_path / "x.parquet", PAIRS), cache_dir=tmp_path / "here")
     assert list((tmp_path / "here").rglob("*.arrow"))
 
 
-def test_options_of_builtin_tasks_are_refused_elsewhere(tmp_path):
+def test_files_reject_the_options_of_built_in_corpora(tmp_path):
     file = write(tmp_path / "x.parquet", PAIRS)
     with pytest.raises(TypeError, match=r"no option 'languages'"):
         load_corpus(file, languages=["de"])
 
 
-def test_rows_survive_json(tmp_path):
-    """What is loaded holds plain values only."""
+def test_rows_are_json_serialisable(tmp_path):
+    """Rows hold plain Python values only."""
     for name, (table, _) in CASES.items():
         json.dumps(load_corpus(write(tmp_path / f"{name}.parquet", table))["train"][0])

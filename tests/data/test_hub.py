@@ -1,4 +1,4 @@
-"""A Hub on this machine: config, revision, streaming and a name that is not there, through the real client."""
+"""A local Hub and the real client: config, revision, streaming and a missing dataset."""
 
 import hashlib
 import http.server
@@ -30,7 +30,7 @@ COMMIT = "a" * 40
 
 
 class Hub(http.server.BaseHTTPRequestHandler):
-    """Just what reading one data set asks for."""
+    """The requests that loading one dataset makes."""
 
     def log_message(self, *args):
         pass
@@ -46,7 +46,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         path = self.path.split("?")[0]
-        self.server.asked.append(path)
+        self.server.requests.append(path)
         if "owner/reviews" not in path:
             return self.answer(404, b"{}", X_Error_Code="RepoNotFound", Content_Type="application/json")
         if path.startswith("/api/datasets/owner/reviews/tree/"):
@@ -70,7 +70,7 @@ class Hub(http.server.BaseHTTPRequestHandler):
 @pytest.fixture
 def hub():
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Hub)
-    server.asked = []
+    server.requests = []
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     yield server
@@ -112,6 +112,6 @@ def test_config_revision_streaming_and_a_missing_name(hub, tmp_path):
         "validation": [{"text": "fine", "label": 1}],
     }
     assert stream == [{"text": "good", "label": 0}, {"text": "bad", "label": 1}]
-    assert any("/resolve/v1/" in path for path in hub.asked), "the revision was asked for"
-    assert mistakes[0].startswith("FileNotFoundError: 'owner/nothing' is no built-in task (dates, ")
+    assert any("/resolve/v1/" in path for path in hub.requests), "the revision was requested"
+    assert mistakes[0].startswith("FileNotFoundError: 'owner/nothing' is not a built-in corpus (dates, ")
     assert "'xx' not found. Available: ['en']" in mistakes[1]

@@ -1,4 +1,4 @@
-"""Nothing is lost between text and blocks, and a stream goes on where it stopped."""
+"""Blocks contain the whole text, and contiguous streams continue from batch to batch."""
 
 import datasets
 import numpy as np
@@ -31,7 +31,7 @@ def test_the_stream_is_the_text(text, tokenizer):
     assert tokenizer.decode(tokens, skip_special_tokens=True) == "\n".join(LINES)
 
 
-def test_documents_stand_between_start_and_end(tokenizer):
+def test_documents_are_between_start_and_end_tokens(tokenizer):
     rows = datasets.Dataset.from_dict({"document": ["a", "a", "b"], "text": ["To be", "or", "not"]})
     tokens = token_stream(rows, tokenizer, join=" ").tolist()
     start, end = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -42,7 +42,7 @@ def test_documents_stand_between_start_and_end(tokenizer):
 
 
 @pytest.mark.parametrize("size", [2, 7, 64])
-def test_blocks_hold_every_token_once(text, tokenizer, size, tmp_path):
+def test_blocks_contain_every_token_once(text, tokenizer, size, tmp_path):
     blocks = group_into_blocks(text, tokenizer, size, cache_dir=tmp_path)["input_ids"][:]
     tokens = token_stream(text, tokenizer)
     flat = np.concatenate(blocks)
@@ -53,20 +53,20 @@ def test_blocks_hold_every_token_once(text, tokenizer, size, tmp_path):
 
 
 @pytest.mark.parametrize(("size", "overlap"), [(2, 1), (9, 1), (9, 4), (9, 8), (64, 32)])
-def test_with_an_overlap_every_token_is_guessed_once_and_after_enough_others(text, tokenizer, size, overlap, tmp_path):
+def test_with_an_overlap_every_token_is_scored_once_with_enough_context(text, tokenizer, size, overlap, tmp_path):
     rows = group_into_blocks(text, tokenizer, size, overlap=overlap, cache_dir=tmp_path)
-    tokens, place, guessed = token_stream(text, tokenizer), 0, []
+    tokens, start, scored = token_stream(text, tokenizer), 0, []
     for number, row in enumerate(rows):
         ids, labels = np.asarray(row["input_ids"]), np.asarray(row["labels"])
-        assert (ids == tokens[place : place + len(ids)]).all() and len(ids) <= size
+        assert (ids == tokens[start : start + len(ids)]).all() and len(ids) <= size
         counted = np.flatnonzero(labels[1:] != -100) + 1
         assert (labels[counted] == ids[counted]).all() and counted[0] == (overlap if number else 1)
-        guessed += list(place + counted)
-        place += size - overlap
-    assert guessed == list(range(1, len(tokens)))
+        scored += list(start + counted)
+        start += size - overlap
+    assert scored == list(range(1, len(tokens)))
 
 
-def test_with_an_overlap_a_model_of_windows_scores_the_text_as_if_it_were_not_cut(text, tokenizer, tmp_path):
+def test_with_an_overlap_a_fixed_window_model_has_the_loss_of_the_whole_text(text, tokenizer, tmp_path):
     torch.manual_seed(0)
     config = EduFeedForwardConfig(vocab_size=len(tokenizer), window_size=4, embedding_size=8, hidden_size=8)
     model, collator = EduFeedForwardForCausalLM(config).eval(), collator_for("language_modeling", tokenizer)
@@ -75,7 +75,9 @@ def test_with_an_overlap_a_model_of_windows_scores_the_text_as_if_it_were_not_cu
     whole = torch.as_tensor(token_stream(text, tokenizer))[None].long()
     torch.testing.assert_close(model(**batch).loss, model(whole, labels=whole).loss)
     plain = collator([dict(row) for row in group_into_blocks(text, tokenizer, 10, cache_dir=tmp_path)])
-    assert not torch.isclose(model(**plain).loss, model(whole, labels=whole).loss), "the law above says nothing"
+    assert not torch.isclose(model(**plain).loss, model(whole, labels=whole).loss), (
+        "without an overlap the losses must differ, or this test shows nothing"
+    )
 
 
 def test_the_train_split_has_no_overlap(text, tokenizer, tmp_path):
@@ -100,8 +102,8 @@ def test_streams_continue(text, tokenizer, tmp_path):
     assert len(tokens) - batch_size * len(stream) <= batch_size * block_size
 
 
-def test_the_causal_loss_takes_the_shifted_labels(text, tokenizer, tmp_path):
-    """Over all blocks of a stream, the loss is that of the whole stream read at once."""
+def test_the_causal_loss_uses_shift_labels(text, tokenizer, tmp_path):
+    """The mean loss over the blocks of a stream is the loss of the whole stream."""
     rows = contiguous_streams(text, tokenizer, 1, 4, cache_dir=tmp_path).with_format("torch")
     size = len(tokenizer)
     torch.manual_seed(0)
@@ -117,7 +119,7 @@ def test_the_causal_loss_takes_the_shifted_labels(text, tokenizer, tmp_path):
     torch.testing.assert_close(torch.stack(losses).mean(), whole)
 
 
-def test_the_collator_pads_the_last_block_out_of_the_loss(text, tokenizer, tmp_path):
+def test_the_collator_pads_the_last_block_with_ignored_labels(text, tokenizer, tmp_path):
     blocks = encode_corpus(text, tokenizer, max_length=9, cache_dir=tmp_path)
     last = [blocks[0], blocks[len(blocks) - 1]]
     batch = collator_for("language_modeling", tokenizer)(last)
@@ -126,7 +128,7 @@ def test_the_collator_pads_the_last_block_out_of_the_loss(text, tokenizer, tmp_p
     assert (batch["labels"][1, short:] == -100).all() and (batch["attention_mask"][1, short:] == 0).all()
 
 
-def test_made_once_by_content(text, tokenizer, tmp_path, monkeypatch):
+def test_blocks_are_cached_by_content(text, tokenizer, tmp_path, monkeypatch):
     made = group_into_blocks(text, tokenizer, 8, cache_dir=tmp_path).to_dict()
     monkeypatch.setattr("hf_edu_models.data.language_modeling.token_stream", lambda *args: pytest.fail("made again"))
     same = datasets.Dataset.from_dict(text.to_dict())
@@ -135,10 +137,10 @@ def test_made_once_by_content(text, tokenizer, tmp_path, monkeypatch):
         group_into_blocks(same, tokenizer, 8, join=" ", cache_dir=tmp_path)
 
 
-def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
+def test_invalid_arguments_raise(text, tokenizer, tmp_path):
     with pytest.raises(ValueError, match=r"block_size must be a whole number of 2 or more, got 1"):
         group_into_blocks(text, tokenizer, 1, cache_dir=tmp_path)
-    with pytest.raises(ValueError, match=r"overlap of 8 leaves nothing new in a block of 8"):
+    with pytest.raises(ValueError, match=r"overlap of 8 leaves no new token in a block of 8"):
         group_into_blocks(text, tokenizer, 8, overlap=8, cache_dir=tmp_path)
     with pytest.raises(ValueError, match=r"do not fill one block of 100000"):
         group_into_blocks(text, tokenizer, 100_000, drop_last=True, cache_dir=tmp_path)
@@ -153,7 +155,7 @@ def test_wrong_settings_are_refused_with_a_sentence(text, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["word", "char", "wordpiece", "bpe", "unigram"])
-def test_no_border_of_rows_is_an_unknown_word(kind):
+def test_the_separator_of_rows_is_never_an_unknown_token(kind):
     rows = ["the cat sat", "a dog ran", "the dog sat"]
     corpus = datasets.Dataset.from_dict({"text": rows, "document": [0, 0, 1]})
     tokenizer = train({"train": corpus}, kind, 400, rung="gpt")

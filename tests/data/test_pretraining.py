@@ -1,4 +1,4 @@
-"""BERT's data: what is next, what is random, how full, how much is masked, and that it is made once."""
+"""Data for BERT: next and random segments, their lengths, the masking probabilities, the cache."""
 
 # ruff: noqa: RUF001 (other scripts)
 import math
@@ -12,11 +12,11 @@ import torch
 from transformers import BertConfig, BertForPreTraining, DataCollatorForLanguageModeling
 
 from hf_edu_models.data import DataCollatorForPreTraining, build_nsp_pairs, cut_sentences, train_tokenizer
-from hf_edu_models.data.pretraining import share_room
+from hf_edu_models.data.pretraining import truncate_pair
 
 
 def make_documents(count=60, seed=0):
-    """Every token tells its document and its sentence, so a pair can be read back."""
+    """Every token names its document and its sentence, so that a pair can be checked."""
     rng = random.Random(seed)
     rows = {"document": [], "text": []}
     for document in range(count):
@@ -47,18 +47,18 @@ def read(row, tokenizer):
     for token, segment in zip(row["input_ids"], row["token_type_ids"], strict=True):
         name = tokenizer.convert_ids_to_tokens(token)
         if name.startswith("▁d"):
-            place = tuple(map(int, name.removeprefix("▁d").split("s")))
-            if not segments[segment] or segments[segment][-1] != place:
-                segments[segment].append(place)
+            position = tuple(map(int, name.removeprefix("▁d").split("s")))
+            if not segments[segment] or segments[segment][-1] != position:
+                segments[segment].append(position)
     return segments
 
 
-def is_near(count, total, rate, limit=4.5):
-    """Whether a count fits a rate: by chance wrong once in 100,000."""
-    return abs(count - total * rate) <= limit * math.sqrt(total * rate * (1 - rate))
+def is_near(count, total, probability, limit=4.5):
+    """Whether a count fits a probability; fails by chance once in 100,000."""
+    return abs(count - total * probability) <= limit * math.sqrt(total * probability * (1 - probability))
 
 
-def test_the_next_is_next_and_the_random_is_from_another_document(pairs, tokenizer):
+def test_next_segments_follow_and_random_ones_are_from_another_document(pairs, tokenizer):
     for row in pairs.select(range(3_000)):
         first, second = read(row, tokenizer)
         for segment in (first, second):
@@ -66,14 +66,14 @@ def test_the_next_is_next_and_the_random_is_from_another_document(pairs, tokeniz
             assert [number for _, number in segment] == list(range(segment[0][1], segment[0][1] + len(segment)))
         if row["next_sentence_label"] == 0:
             gap = second[0][1] - first[-1][1]
-            # A pair that was cut to the length may have lost whole sentences at the ends that met.
+            # A truncated pair may have lost whole sentences where the segments meet.
             assert second[0][0] == first[0][0] and (gap == 1 or (gap > 1 and len(row["input_ids"]) == 64))
         else:
             assert first[0][0] != second[0][0]
 
 
-def test_of_several_corpora_the_random_is_from_the_same(documents, tokenizer, tmp_path):
-    """Else most pairs are told by style, and no word of them is compared."""
+def test_random_segments_are_from_the_same_corpus(documents, tokenizer, tmp_path):
+    """Otherwise the style of the corpora would tell the two classes apart."""
     corpus_of = {f"doc{number}": number % 2 for number in range(60)} | {"doc7": 2}
     corpora = [corpus_of[name] for name in documents["document"]]
     joined = documents.add_column("corpus", corpora)
@@ -83,10 +83,10 @@ def test_of_several_corpora_the_random_is_from_the_same(documents, tokenizer, tm
         first, second = (f"doc{segment[0][0]}" for segment in read(row, tokenizer))
         drawn.add((corpus_of[first], corpus_of[second]))
         assert first != second
-    assert drawn == {(0, 0), (1, 1), (2, 0), (2, 1)}  # the only document of its corpus has to look further
+    assert drawn == {(0, 0), (1, 1), (2, 0), (2, 1)}  # the only document of its corpus has candidates in the others
 
 
-def test_form_is_bert_s(pairs, tokenizer):
+def test_pairs_have_the_form_of_bert(pairs, tokenizer):
     for row in pairs.select(range(500)):
         ids, types = row["input_ids"], row["token_type_ids"]
         middle = ids.index(tokenizer.sep_token_id)
@@ -95,13 +95,13 @@ def test_form_is_bert_s(pairs, tokenizer):
         assert ids.count(tokenizer.sep_token_id) == 2 and 5 <= len(ids) <= 64
 
 
-def test_half_is_next(pairs):
+def test_half_of_the_pairs_are_next(pairs):
     labels = np.array(pairs["next_sentence_label"])
     assert len(labels) > 2_000 and is_near(labels.sum(), len(labels), 0.5)
 
 
-def test_segments_are_filled_to_the_length_but_for_the_short_ones(tokenizer, tmp_path):
-    """Documents far longer than a sequence, so that only the draw of a shorter length leaves room."""
+def test_pairs_have_the_full_length_but_for_the_short_ones(tokenizer, tmp_path):
+    """Documents much longer than a sequence, so that only a shorter random length gives short pairs."""
     rows = {"document": [], "text": []}
     for document in range(12):
         rows["document"] += [str(document)] * 400
@@ -109,7 +109,7 @@ def test_segments_are_filled_to_the_length_but_for_the_short_ones(tokenizer, tmp
     long = datasets.Dataset.from_dict(rows)
     built = build_nsp_pairs(long, tokenizer, max_length=40, repeats=20, cache_dir=tmp_path)
     lengths = np.array([len(ids) for ids in built["input_ids"]])
-    # A document's own end, or the end of the random one, may come too soon: few of 400 sentences.
+    # A pair at the end of a document may be short: few of 400 sentences.
     short = (lengths < 40).mean()
     never = build_nsp_pairs(long, tokenizer, max_length=40, repeats=20, short_probability=0, cache_dir=tmp_path)
     ended = np.mean([len(ids) < 40 for ids in never["input_ids"]])
@@ -119,23 +119,23 @@ def test_segments_are_filled_to_the_length_but_for_the_short_ones(tokenizer, tmp
     assert {len(ids) for ids in always["input_ids"]} >= set(range(5, 41))
 
 
-def test_every_sentence_is_read_as_first_or_second(pairs, documents, tokenizer):
-    seen = {place for row in pairs for segment in read(row, tokenizer) for place in segment}
-    wanted = {tuple(map(int, text.split()[0].removeprefix("d").split("s"))) for text in documents["text"]}
-    assert seen == wanted
+def test_every_sentence_is_in_a_first_or_second_segment(pairs, documents, tokenizer):
+    seen = {position for row in pairs for segment in read(row, tokenizer) for position in segment}
+    expected = {tuple(map(int, text.split()[0].removeprefix("d").split("s"))) for text in documents["text"]}
+    assert seen == expected
 
 
-def test_room_is_shared_as_token_by_token():
+def test_truncate_pair_equals_removing_tokens_one_by_one():
     for first in range(1, 30):
         for second in range(1, 30):
-            for room in range(2, 40):
+            for max_tokens in range(2, 40):
                 a, b = first, second
-                while a + b > room:
+                while a + b > max_tokens:
                     a, b = (a - 1, b) if a > b else (a, b - 1)
-                assert share_room(first, second, room) == (a, b)
+                assert truncate_pair(first, second, max_tokens) == (a, b)
 
 
-def test_cut_tokens_go_from_both_ends(tokenizer, tmp_path):
+def test_truncation_removes_tokens_from_both_ends(tokenizer, tmp_path):
     texts = [" ".join(f"d{document}s{word}" for word in range(19)) for document in range(50)]
     long = datasets.Dataset.from_dict({"document": [i // 2 for i in range(50)], "text": texts})
     tokenizer = train_tokenizer(long, "word", 5_000, rung="bert")
@@ -145,7 +145,7 @@ def test_cut_tokens_go_from_both_ends(tokenizer, tmp_path):
     assert np.mean(starts) == pytest.approx(9 / 2, abs=0.5)  # 19 tokens to 10: half of 9
 
 
-def test_the_same_however_the_work_is_shared(documents, tokenizer, tmp_path):
+def test_pairs_do_not_depend_on_the_number_of_processes(documents, tokenizer, tmp_path):
     one = build_nsp_pairs(documents, tokenizer, max_length=48, cache_dir=tmp_path / "one")
     two = build_nsp_pairs(documents, tokenizer, max_length=48, num_proc=2, cache_dir=tmp_path / "two")
     assert one.to_dict() == two.to_dict()
@@ -153,7 +153,7 @@ def test_the_same_however_the_work_is_shared(documents, tokenizer, tmp_path):
     assert other.to_dict() != one.to_dict()
 
 
-def test_found_again_by_content(documents, tokenizer, tmp_path, monkeypatch):
+def test_pairs_are_cached_by_content(documents, tokenizer, tmp_path, monkeypatch):
     made = build_nsp_pairs(documents, tokenizer, cache_dir=tmp_path)
     tokenizer(["use", "changes the state of a tokenizer"], padding=True, truncation=True, max_length=4)
     same = datasets.Dataset.from_dict(documents.to_dict())
@@ -168,7 +168,7 @@ def test_found_again_by_content(documents, tokenizer, tmp_path, monkeypatch):
     assert not [folder for folder in (tmp_path / "nsp").iterdir() if folder.name.startswith(".")]
 
 
-def test_three_ways_to_give_documents(tokenizer, tmp_path):
+def test_three_forms_of_documents_give_the_same_pairs(tokenizer, tmp_path):
     rows = make_documents(6)
     groups = {}
     for row in rows:
@@ -180,7 +180,7 @@ def test_three_ways_to_give_documents(tokenizer, tmp_path):
     assert built[0] == built[1] == built[2]
 
 
-def test_paragraphs_are_cut_into_sentences(tokenizer, tmp_path):
+def test_paragraphs_are_split_into_sentences(tokenizer, tmp_path):
     assert cut_sentences("One. Two! 3.5 is a number.  Why?") == ["One.", "Two!", "3.5 is a number.", "Why?"]
     assert cut_sentences('He said "no." She left.') == ['He said "no."', "She left."]
     assert cut_sentences("一。 二！") == ["一。", "二！"]
@@ -191,7 +191,7 @@ def test_paragraphs_are_cut_into_sentences(tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("rows", "options", "sentence"),
+    ("rows", "options", "message"),
     [
         ({"text": ["a", "b"]}, {}, "where documents end"),
         ({"text": ["a", "b"], "document": [1, 1]}, {}, "two documents or more"),
@@ -201,17 +201,17 @@ def test_paragraphs_are_cut_into_sentences(tokenizer, tmp_path):
         ({"text": ["a"], "document": [1]}, {"repeats": 0}, "repeats must be 1 or more, got 0"),
     ],
 )
-def test_wrong_corpora_are_refused_with_a_sentence(rows, options, sentence, tokenizer, tmp_path):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_corpora_raise(rows, options, message, tokenizer, tmp_path):
+    with pytest.raises(ValueError, match=message):
         build_nsp_pairs(datasets.Dataset.from_dict(rows), tokenizer, cache_dir=tmp_path, **options)
 
 
-def test_a_stream_is_refused(documents, tokenizer):
+def test_a_stream_raises(documents, tokenizer):
     with pytest.raises(TypeError, match=r"not a stream; load it without streaming=True"):
         build_nsp_pairs(documents.to_iterable_dataset(), tokenizer)
 
 
-def test_a_tokenizer_without_cls_is_refused(documents, tmp_path):
+def test_a_tokenizer_without_cls_raises(documents, tmp_path):
     with pytest.raises(ValueError, match=r"rung='bert'"):
         build_nsp_pairs(documents, train_tokenizer(["a"], "word", 20), cache_dir=tmp_path)
 
@@ -220,7 +220,7 @@ def masked_batches(tokenizer, story_corpus, tmp_path, batches=20, **options):
     built = build_nsp_pairs(story_corpus["train"], tokenizer, max_length=96, repeats=4, cache_dir=tmp_path)
     collator = DataCollatorForPreTraining(tokenizer, seed=3, **options)
     for start in range(0, batches * 16, 16):
-        rows = [built[place % len(built)] for place in range(start, start + 16)]
+        rows = [built[position % len(built)] for position in range(start, start + 16)]
         batch = collator(rows)
         original = DataCollatorForLanguageModeling(tokenizer, mlm=False)([dict(row) for row in rows])["input_ids"]
         yield batch, original
@@ -245,49 +245,49 @@ def counts_of(batches, tokenizer):
     return ordinary, chosen, masked, kept, replaced
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_rates_are_the_paper_s(whole_words, bert_tokenizer, story_corpus, tmp_path):
-    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=whole_words)
+@pytest.mark.parametrize("whole_word_mask", [False, True])
+def test_masking_probabilities_are_those_of_the_paper(whole_word_mask, bert_tokenizer, story_corpus, tmp_path):
+    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=whole_word_mask)
     ordinary, chosen, masked, kept, replaced = counts_of(batches, bert_tokenizer)
-    same_by_chance = 0.1 / (len(bert_tokenizer) - 5)  # a random word may be the same word
-    # Pieces of a word are chosen together, so whole words spread wider than single tokens.
-    assert is_near(chosen, ordinary, 0.15, limit=9 if whole_words else 4.5)
+    same_by_chance = 0.1 / (len(bert_tokenizer) - 5)  # a random token may be the same token
+    # All subwords of a word are masked together, so the variance is larger than for single tokens.
+    assert is_near(chosen, ordinary, 0.15, limit=9 if whole_word_mask else 4.5)
     assert is_near(masked, chosen, 0.8)
     assert is_near(kept, chosen, 0.1 + same_by_chance)
     assert is_near(replaced, chosen, 0.1 - same_by_chance)
 
 
-def test_other_rates_are_obeyed(bert_tokenizer, story_corpus, tmp_path):
+def test_other_masking_probabilities(bert_tokenizer, story_corpus, tmp_path):
     options = {"mlm_probability": 0.4, "mask_replace_prob": 0.5, "random_replace_prob": 0.5}
     batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, **options)
     ordinary, chosen, masked, kept, _ = counts_of(batches, bert_tokenizer)
     assert is_near(chosen, ordinary, 0.4) and is_near(masked, chosen, 0.5) and kept < 0.02 * chosen
 
 
-def test_whole_words_are_chosen_whole(bert_tokenizer, story_corpus, tmp_path):
-    pieces = 0
+def test_whole_word_masking_masks_all_subwords_of_a_word(bert_tokenizer, story_corpus, tmp_path):
+    subwords = 0
     for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=True):
         for labels, ids in zip(batch["labels"].tolist(), original.tolist(), strict=True):
             tokens = bert_tokenizer.convert_ids_to_tokens(ids)
-            for place in range(1, len(tokens)):
-                if tokens[place].startswith("##") and tokens[place - 1] not in ("[CLS]", "[SEP]"):
-                    pieces += 1
-                    assert (labels[place] == -100) == (labels[place - 1] == -100)
-    assert pieces > 1_000
+            for position in range(1, len(tokens)):
+                if tokens[position].startswith("##") and tokens[position - 1] not in ("[CLS]", "[SEP]"):
+                    subwords += 1
+                    assert (labels[position] == -100) == (labels[position - 1] == -100)
+    assert subwords > 1_000
 
 
-def test_single_tokens_are_chosen_alone(bert_tokenizer, story_corpus, tmp_path):
-    """The law above fails without whole words, so it can fail."""
+def test_without_whole_word_masking_subwords_are_masked_independently(bert_tokenizer, story_corpus, tmp_path):
+    """The assertion of the test above fails here, so it can fail."""
     with pytest.raises(AssertionError):
         for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path):
             for labels, ids in zip(batch["labels"].tolist(), original.tolist(), strict=True):
                 tokens = bert_tokenizer.convert_ids_to_tokens(ids)
-                for place in range(1, len(tokens)):
-                    if tokens[place].startswith("##") and tokens[place - 1] not in ("[CLS]", "[SEP]"):
-                        assert (labels[place] == -100) == (labels[place - 1] == -100)
+                for position in range(1, len(tokens)):
+                    if tokens[position].startswith("##") and tokens[position - 1] not in ("[CLS]", "[SEP]"):
+                        assert (labels[position] == -100) == (labels[position - 1] == -100)
 
 
-def test_masks_are_new_every_time_and_the_same_by_seed(bert_tokenizer):
+def test_masks_are_dynamic_and_reproducible(bert_tokenizer):
     rows = [{"input_ids": list(range(5, 60)), "token_type_ids": [0] * 55, "next_sentence_label": 1}] * 4
     collator = DataCollatorForPreTraining(bert_tokenizer, seed=1)
     first, second = collator(rows), collator(rows)
@@ -298,7 +298,7 @@ def test_masks_are_new_every_time_and_the_same_by_seed(bert_tokenizer):
     assert all(isinstance(arrays[name], np.ndarray) and (arrays[name] == again[name].numpy()).all() for name in again)
 
 
-def test_collator_keeps_what_transformers_refuses(bert_tokenizer):
+def test_the_collator_rejects_what_transformers_rejects(bert_tokenizer):
     with pytest.raises(ValueError, match=r"mask token"):
         DataCollatorForPreTraining(train_tokenizer(["a"], "word", 20))
     with pytest.raises(ValueError, match=r"mlm=False"):
@@ -312,7 +312,7 @@ def test_collator_keeps_what_transformers_refuses(bert_tokenizer):
 
 def test_transformers_own_bert_learns_from_it(bert_tokenizer, story_corpus, tmp_path):
     built = build_nsp_pairs(story_corpus["train"], bert_tokenizer, max_length=64, cache_dir=tmp_path)
-    batch = DataCollatorForPreTraining(bert_tokenizer, seed=0)([built[place] for place in range(8)])
+    batch = DataCollatorForPreTraining(bert_tokenizer, seed=0)([built[position] for position in range(8)])
     torch.manual_seed(0)
     model = BertForPreTraining(
         BertConfig(

@@ -84,7 +84,7 @@ def test_round_trip(trained, tmp_path):
 
 
 def test_lossless_kinds_lose_nothing(trained):
-    """Against plain Python, so that `normalise` cannot hide a loss."""
+    """Compared with plain Python, independent of `normalise`."""
     tokenizer, lowercase = trained
     lost = {"bpe": lambda text: text, "unigram": lambda text: text.replace("▁", " ").removeprefix(" ")}
     kind = kind_of(tokenizer)
@@ -92,15 +92,15 @@ def test_lossless_kinds_lose_nothing(trained):
     for text in texts:
         if any(token in text for token in tokenizer.all_special_tokens):
             continue
-        wanted = unicodedata.normalize("NFC", text)
-        wanted = unicodedata.normalize("NFC", wanted.lower()) if lowercase else wanted
-        if "Σ" in wanted or "Σ" in text:
+        expected = unicodedata.normalize("NFC", text)
+        expected = unicodedata.normalize("NFC", expected.lower()) if lowercase else expected
+        if "Σ" in expected or "Σ" in text:
             continue  # Python lowers a final sigma by context
         got = tokenizer.decode(tokenizer(text)["input_ids"], skip_special_tokens=True)
         if kind == "wordpiece":
-            assert "".join(got.split()).casefold()[:3] == "".join(bare(wanted, lowercase).split()).casefold()[:3]
+            assert "".join(got.split()).casefold()[:3] == "".join(bare(expected, lowercase).split()).casefold()[:3]
         else:
-            assert got == lost.get(kind, lambda text: text)(wanted), repr(text)
+            assert got == lost.get(kind, lambda text: text)(expected), repr(text)
 
 
 def bare(text, lowercase):
@@ -110,7 +110,7 @@ def bare(text, lowercase):
     return "".join(c for c in unicodedata.normalize("NFD", text) if unicodedata.category(c) != "Mn")
 
 
-def test_unknown_words_are_left_out_and_known_ones_kept():
+def test_unknown_words_are_left_out():
     word = train_tokenizer(["the cat sat"], "word", 50)
     assert normalise("the dog sat", word) == word.decode(word("the dog sat")["input_ids"], skip_special_tokens=True)
     assert word.convert_ids_to_tokens(word("the dog sat")["input_ids"]) == ["<s>", "▁the", "<unk>", "▁sat"]
@@ -140,7 +140,7 @@ def test_special_tokens_of_each_rung():
         assert len(set(tokenizer.all_special_ids)) == len(tokenizer.all_special_tokens)
 
 
-def test_default_task_follows_the_columns(tmp_path):
+def test_the_default_template_depends_on_the_columns(tmp_path):
     corpus = load_corpus("copy", train_size=50, validation_size=5, test_size=5, cache_dir=tmp_path)
     assert (
         train_tokenizer(corpus, "char", 60)("a b")["input_ids"][-1] == train_tokenizer(corpus, "char", 60).eos_token_id
@@ -169,7 +169,7 @@ def test_separate_vocabularies():
 
 
 @pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
-def test_vocabulary_is_no_larger_than_asked(kind):
+def test_the_vocabulary_is_at_most_vocab_size(kind):
     tokenizer = train_tokenizer(LANGUAGES, kind, 700)
     assert len(tokenizer) <= 700
     assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
@@ -178,7 +178,7 @@ def test_vocabulary_is_no_larger_than_asked(kind):
 @pytest.mark.parametrize("rung", ["gpt", "bert"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_texts_give_the_same_tokenizer(kind, rung, tmp_path):
-    """Trained from nothing each time, and not only found again."""
+    """Trained again each time, not loaded from the cache."""
     texts = LANGUAGES * 2 + UGLY
     options = {"kind": kind, "vocab_size": 1_000, "rung": rung}
     made = [train_tokenizer(texts, **options, cache_dir=tmp_path / name) for name in ("a", "b", "c")]
@@ -186,16 +186,16 @@ def test_the_same_texts_give_the_same_tokenizer(kind, rung, tmp_path):
     assert len({tokenizer.backend_tokenizer.to_str() for tokenizer in made}) == 1
 
 
-def test_learned_once(tmp_path, monkeypatch):
+def test_a_tokenizer_is_trained_once(tmp_path, monkeypatch):
     made = train_tokenizer(iter(LANGUAGES), "bpe", 400, cache_dir=tmp_path)
-    monkeypatch.setattr("hf_edu_models.data.tokenization._learn", lambda *args: pytest.fail("learned again"))
+    monkeypatch.setattr("hf_edu_models.data.tokenization._train", lambda *args: pytest.fail("trained again"))
     again = train_tokenizer(list(LANGUAGES), "bpe", 400, cache_dir=tmp_path)
     assert again.backend_tokenizer.to_str() == made.backend_tokenizer.to_str()
     with pytest.raises(pytest.fail.Exception):
         train_tokenizer(LANGUAGES[1:], "bpe", 400, cache_dir=tmp_path)
 
 
-def test_lengths_and_frequencies_are_obeyed():
+def test_min_frequency_and_model_max_length():
     tokenizer = train_tokenizer(["a a b"], "word", 50, min_frequency=2, model_max_length=7)
     assert "▁b" not in tokenizer.get_vocab() and tokenizer.model_max_length == 7
 
@@ -213,7 +213,7 @@ def test_loads_without_the_package(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("corpus", "options", "sentence"),
+    ("corpus", "options", "message"),
     [
         (["a"], {"kind": "sentencepiece"}, "kind must be one of wordpiece, bpe.*got 'sentencepiece'"),
         (["a"], {"kind": "bpe", "vocab_size": 100}, "vocab_size 100 is too small for bpe"),
@@ -221,7 +221,7 @@ def test_loads_without_the_package(tmp_path):
         (LANGUAGES, {"kind": "wordpiece", "vocab_size": 50}, "vocab_size 50 is too small for wordpiece: 5 special"),
         (["a"], {"kind": "unigram", "min_frequency": 2}, "has no min_frequency, got 2"),
         (["a"], {"kind": "word", "vocab_size": 0}, "above 0, got 0"),
-        (["a"], {"rung": "elmo"}, "rung must be one of feedforward.*got 'elmo'"),
+        (["a"], {"rung": "poetry"}, "rung must be one of feedforward.*got 'poetry'"),
         (["a"], {"task": "poetry"}, "task must be one of .*got 'poetry'"),
         (["a"], {"rung": "bert", "task": "seq2seq"}, "give one of them"),
         (["a"], {"joint": False}, "needs the columns 'source' and 'target'"),
@@ -229,11 +229,11 @@ def test_loads_without_the_package(tmp_path):
         ({"test": ["a"]}, {}, "split 'train' alone; the corpus has test"),
     ],
 )
-def test_wrong_settings_are_refused_with_a_sentence(corpus, options, sentence):
-    with pytest.raises(ValueError, match=sentence):
+def test_invalid_arguments_raise(corpus, options, message):
+    with pytest.raises(ValueError, match=message):
         train_tokenizer(corpus, **options)
 
 
-def test_a_text_is_no_corpus():
+def test_a_single_text_raises():
     with pytest.raises(TypeError, match=r"a list of texts"):
         train_tokenizer("just a text")

@@ -1,4 +1,4 @@
-"""Small models that attend, ours and transformers' own. Sizes all differ."""
+"""Tiny models with attention, ours and transformers' own. Sizes all differ."""
 
 from dataclasses import dataclass, field
 
@@ -34,7 +34,7 @@ LIMIT = {"max_position_embeddings": 90}
 
 @dataclass(frozen=True)
 class Attender:
-    """One tiny model that attends: its class, its settings, and which maps it has."""
+    """One tiny model with attention: its class, its settings, and its attention maps."""
 
     name: str
     head: str
@@ -53,7 +53,7 @@ class Attender:
             ids = {"pad_token_id": tokenizer.pad_token_id}
         torch.manual_seed(0)
         model = head(head.config_class(vocab_size=len(tokenizer), **ids, **self.settings)).eval()
-        for parameter in model.parameters():  # weights that start near zero would give the same map everywhere
+        for parameter in model.parameters():  # weights near zero would give the same map everywhere
             if parameter.abs().max() < 0.2:
                 torch.nn.init.uniform_(parameter, -0.5, 0.5)
         return model

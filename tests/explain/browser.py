@@ -1,4 +1,4 @@
-"""A real browser for tests, by the protocol that every driver speaks (W3C WebDriver) and nothing but urllib."""
+"""A real browser for tests, driven through the W3C WebDriver protocol with urllib alone."""
 
 import base64
 import contextlib
@@ -81,12 +81,12 @@ class Browser:
         )
         flags = [*FLAGS, f"--user-data-dir={folder}", f"--window-size={size[0]},{size[1]}"]
         flags += ["--blink-settings=preferredColorScheme=0"] if dark else []
-        wanted = {
+        capabilities = {
             "browserName": "chrome",
             "goog:chromeOptions": {"binary": binary, "args": flags},
             "goog:loggingPrefs": {"browser": "ALL", "performance": "ALL"},
         }
-        return self.call("POST", "/session", {"capabilities": {"alwaysMatch": wanted}})["sessionId"]
+        return self.call("POST", "/session", {"capabilities": {"alwaysMatch": capabilities}})["sessionId"]
 
     def call(self, method: str, path: str, body: dict | None = None):
         data = None if method == "GET" else json.dumps(body or {}).encode()
@@ -102,7 +102,7 @@ class Browser:
 
     def open(self, page: Path) -> None:
         self.ask("/url", {"url": "about:blank"})
-        self.requests(), self.complaints()  # of the browser's own first page
+        self.requests(), self.console_messages()  # of the browser's own first page
         self.ask("/url", {"url": page.resolve().as_uri()})
 
     def run(self, script: str, *arguments):
@@ -116,7 +116,7 @@ class Browser:
         self.ask(f"/element/{self.find(selector)[ELEMENT]}/click")
 
     def hover(self, selector: str, x: int = 0, y: int = 0) -> None:
-        """Move the mouse to an element's middle, or so many pixels beside it."""
+        """Move the mouse to an element's middle, or `x`, `y` pixels beside it."""
         element = self.find(selector)
         self.run("arguments[0].scrollIntoView({block: 'center'})", element)
         move = {"type": "pointerMove", "duration": 0, "origin": element, "x": x, "y": y}
@@ -135,11 +135,11 @@ class Browser:
         path.write_bytes(base64.b64decode(self.ask("/screenshot", method="GET")))
         return path
 
-    def complaints(self) -> list[str]:
+    def console_messages(self) -> list[str]:
         return [entry["message"] for entry in self.ask("/se/log", {"type": "browser"})]
 
     def requests(self) -> list[str]:
-        """Addresses of everything that the pages asked for."""
+        """Addresses of all requests of the page."""
         events = [json.loads(entry["message"])["message"] for entry in self.ask("/se/log", {"type": "performance"})]
         return [event["params"]["request"]["url"] for event in events if event["method"] == "Network.requestWillBeSent"]
 

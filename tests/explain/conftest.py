@@ -12,7 +12,7 @@ from attenders import TEXTS, Attender
 
 @pytest.fixture(scope="session")
 def tokenizers(tmp_path_factory):
-    """One of characters for each task."""
+    """A character tokenizer for each task."""
     folder = tmp_path_factory.mktemp("cache")
     tasks = ("seq2seq", "language_modeling", "bert")
     return {task: train_tokenizer(TEXTS, kind="char", task=task, cache_dir=folder) for task in tasks}
@@ -20,7 +20,7 @@ def tokenizers(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def built(tokenizers):
-    """A function that gives an attender's model and tokenizer, built once."""
+    """A function that returns an attender's model and tokenizer, built once."""
     models = {}
 
     def build(attender: Attender):

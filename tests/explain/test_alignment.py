@@ -1,4 +1,4 @@
-"""Word alignments: against the model's own attentions, merged by hand; batches, readings, layers, scores, pictures."""
+"""Word alignments: against the model's own attentions, merged by hand; batches, shift, layers, scores, pictures."""
 
 import json
 from types import SimpleNamespace
@@ -10,10 +10,10 @@ from attenders import TRANSLATORS, by_name
 from typer.testing import CliRunner
 
 import hf_edu_models
+from hf_edu_models.cli.explain import app
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.explain import Alignment, align, best_layer, draw_alignments, draw_layers, score_links, symmetrize
-from hf_edu_models.explain.alignment_pictures import how_many_fit
-from hf_edu_models.explain.cli import app
+from hf_edu_models.explain.alignment.pictures import max_panels
 from hf_edu_models.metrics import load
 
 SOURCES = ["the cat sat on the mat", "a cat", "the mat on the cat sat", "on"]
@@ -25,7 +25,7 @@ ROWS = [
 
 
 def token_weights(model, tokenizer, source, target):
-    """(layers, heads, steps, source tokens) by a plain call, as a user would make it."""
+    """(layers, heads, steps, source tokens) by a direct call of the model."""
     labels = tokenizer(text_target=target, return_tensors="pt")["input_ids"]
     inputs = tokenizer(source, return_tensors="pt")
     start = torch.full((1, 1), model.config.decoder_start_token_id)
@@ -38,22 +38,22 @@ def token_weights(model, tokenizer, source, target):
 
 
 def merged_by_hand(weights, source, target, shift):
-    """For a tokenizer of characters: word by word with loops."""
+    """For a character tokenizer: word by word with loops."""
     merged = np.zeros((len(target.split()), len(source.split())))
-    for j, target_place in enumerate(word_places(target)):
-        for i, source_place in enumerate(word_places(source)):
-            steps = [place + shift for place in target_place]
-            merged[j, i] = np.mean([sum(weights[step, place] for place in source_place) for step in steps])
+    for j, target_word in enumerate(word_positions(target)):
+        for i, source_word in enumerate(word_positions(source)):
+            steps = [position + shift for position in target_word]
+            merged[j, i] = np.mean([sum(weights[step, position] for position in source_word) for step in steps])
     return merged
 
 
-def word_places(text):
-    """The places of each word's characters."""
-    places, start = [], 0
+def word_positions(text):
+    """The character positions of each word."""
+    positions, start = [], 0
     for word in text.split(" "):
-        places.append(range(start, start + len(word)))
+        positions.append(range(start, start + len(word)))
         start += len(word) + 1
-    return places
+    return positions
 
 
 @pytest.mark.parametrize("shift", [False, True])
@@ -72,9 +72,9 @@ def test_merging_loses_nothing(built, attender):
     model, tokenizer = built(attender)
     (found,) = align(model, tokenizer, SOURCES[:1], TARGETS[:1])
     tokens = token_weights(model, tokenizer, SOURCES[0], TARGETS[0])[-1].mean(axis=0)
-    inside = {place for word in word_places(SOURCES[0]) for place in word}
-    special = [place for place in range(tokens.shape[1]) if place not in inside]
-    outside = [np.mean([tokens[step, special].sum() for step in word]) for word in word_places(TARGETS[0])]
+    inside = {position for word in word_positions(SOURCES[0]) for position in word}
+    special = [position for position in range(tokens.shape[1]) if position not in inside]
+    outside = [np.mean([tokens[step, special].sum() for step in word]) for word in word_positions(TARGETS[0])]
     np.testing.assert_allclose(found.outside, outside, atol=1e-6)
     np.testing.assert_allclose(found.weights.sum(axis=1) + outside, 1, atol=1e-6)
 
@@ -97,16 +97,16 @@ def test_layers_and_heads_average(built):
     model, tokenizer = built(TRANSLATORS[1])
     layers, heads = range(3), range(3)
 
-    def weights(**how):
-        return align(model, tokenizer, SOURCES[:1], TARGETS[:1], **how)[0].weights
+    def weights(**options):
+        return align(model, tokenizer, SOURCES[:1], TARGETS[:1], **options)[0].weights
 
     np.testing.assert_allclose(weights(layer=1), np.mean([weights(layer=1, head=head) for head in heads], axis=0))
     np.testing.assert_allclose(weights(layer="mean"), np.mean([weights(layer=layer) for layer in layers], axis=0))
     np.testing.assert_array_equal(weights(), weights(layer=2))
     assert not np.allclose(weights(layer=0), weights(layer=1))
-    for how in ({"layer": 3}, {"layer": -4}, {"head": 3}, {"layer": "last"}, {"head": True}):
+    for options in ({"layer": 3}, {"layer": -4}, {"head": 3}, {"layer": "last"}, {"head": True}):
         with pytest.raises(ValueError, match="must be from -3 to 2, or 'mean'"):
-            weights(**how)
+            weights(**options)
 
 
 @pytest.mark.parametrize("attender", **by_name(TRANSLATORS))
@@ -119,8 +119,8 @@ def test_the_model_is_left_as_it_was(built, attender):
     model.eval()
 
 
-class Looker(torch.nn.Module):
-    """Attends as it is told: step i looks at source token i + `ahead`."""
+class FixedAttention(torch.nn.Module):
+    """A model whose step i attends to source token i + `ahead`."""
 
     def __init__(self, ahead):
         super().__init__()
@@ -131,20 +131,20 @@ class Looker(torch.nn.Module):
 
     def forward(self, input_ids, attention_mask, decoder_input_ids, **options):
         steps, tokens = decoder_input_ids.shape[1], input_ids.shape[1]
-        looks = torch.arange(steps)[:, None] + self.ahead == torch.arange(tokens)[None]
-        return SimpleNamespace(cross_attentions=(looks.float().expand(len(input_ids), 1, steps, tokens),))
+        attends = torch.arange(steps)[:, None] + self.ahead == torch.arange(tokens)[None]
+        return SimpleNamespace(cross_attentions=(attends.float().expand(len(input_ids), 1, steps, tokens),))
 
 
 @pytest.mark.parametrize("shift", [False, True])
 @pytest.mark.parametrize("kind", ["word", "char"])
-def test_a_copy_is_linked_word_by_word_in_its_reading(tmp_path, kind, shift):
-    """The word that step i says is token i, the word that it reads is token i - 1."""
+def test_a_copy_is_linked_word_by_word(tmp_path, kind, shift):
+    """Step i predicts token i and reads token i - 1."""
     texts = ["one two three", "four five"]
     tokenizer = train_tokenizer(texts, kind=kind, task="seq2seq", cache_dir=tmp_path)
-    for found in align(Looker(-1 if shift else 0), tokenizer, texts, texts, shift=shift):
+    for found in align(FixedAttention(-1 if shift else 0), tokenizer, texts, texts, shift=shift):
         assert found.links == [(number, number) for number in range(len(found.source))]
         np.testing.assert_array_equal(found.weights, np.eye(len(found.source)))
-    for found in align(Looker(0), tokenizer, texts, texts, shift=True):
+    for found in align(FixedAttention(0), tokenizer, texts, texts, shift=True):
         assert not np.array_equal(found.weights, np.eye(len(found.source)))
 
 
@@ -152,8 +152,8 @@ def test_source_and_target_may_have_tokenizers_of_their_own(tmp_path):
     chars, words = (
         train_tokenizer(SOURCES + TARGETS, kind=kind, task="seq2seq", cache_dir=tmp_path) for kind in ("char", "word")
     )
-    (found,) = align(Looker(0), chars, ["ab cd"], ["le chat"], target_tokenizer=words)
-    # Steps are words, source tokens are characters: the two words look at the two characters of the first.
+    (found,) = align(FixedAttention(0), chars, ["ab cd"], ["le chat"], target_tokenizer=words)
+    # Steps are words, source tokens are characters: the two words attend to the two characters of the first.
     np.testing.assert_array_equal(found.weights, [[1, 0], [1, 0]])
 
 
@@ -182,34 +182,34 @@ def test_gold_links_score_without_an_error():
     assert score_links([[], []], ROWS)["aer"] == 1
 
 
-def test_two_directions_are_joined(built):
+def test_two_directions_are_symmetrized(built):
     model, tokenizer = built(TRANSLATORS[0])
     forward = align(model, tokenizer, SOURCES, TARGETS)
     backward = align(model, tokenizer, TARGETS, SOURCES)
-    for how in ("intersect", "union", "grow-diag"):
-        for there, back, joined in zip(forward, backward, symmetrize(forward, backward, how), strict=True):
-            turned = {(i, j) for j, i in back.links}
-            assert set(there.links) & turned <= set(joined.links) <= set(there.links) | turned
-            assert (joined.source, joined.target) == (there.source, there.target)
-            np.testing.assert_allclose(joined.weights, (there.weights + back.weights.T) / 2)
+    for method in ("intersect", "union", "grow-diag"):
+        for there, back, merged in zip(forward, backward, symmetrize(forward, backward, method), strict=True):
+            reverse = {(i, j) for j, i in back.links}
+            assert set(there.links) & reverse <= set(merged.links) <= set(there.links) | reverse
+            assert (merged.source, merged.target) == (there.source, there.target)
+            np.testing.assert_allclose(merged.weights, (there.weights + back.weights.T) / 2)
     with pytest.raises(ValueError, match="pair 0 differs"):
         symmetrize(forward, forward)
     with pytest.raises(ValueError, match="4 and 3 pairs"):
         symmetrize(forward, backward[:3])
 
 
-def test_models_that_cannot_align_are_refused(tokenizers):
+def test_models_without_cross_attention_raise_an_error(tokenizers):
     tokenizer = tokenizers["seq2seq"]
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 12}
     one_vector = hf_edu_models.EduSeq2SeqConfig(**sizes, embedding_size=10, num_hidden_layers=1, maxout_size=8)
-    with pytest.raises(ValueError, match="does not attend over its source"):
+    with pytest.raises(ValueError, match="has no cross-attention"):
         align(hf_edu_models.EduSeq2SeqForConditionalGeneration(one_vector), tokenizer, ["a"], ["le"])
     with pytest.raises(ValueError, match="has no encoder and decoder"):
         config = hf_edu_models.EduGPTConfig(**sizes, num_attention_heads=3, num_hidden_layers=1, intermediate_size=20)
         align(hf_edu_models.EduGPTForCausalLM(config), tokenizer, ["a"], ["le"])
 
 
-def test_pairs_that_do_not_fit_are_refused(built):
+def test_pairs_that_do_not_match_raise_an_error(built):
     model, tokenizer = built(TRANSLATORS[0])
     for sources, targets, message in (
         (["a"], ["le", "chat"], "1 sources and 2 targets"),
@@ -228,13 +228,13 @@ def test_an_empty_target_has_no_links(built):
     assert found.links == [] and found.weights.shape == (0, 2) and found.pharaoh() == ""
 
 
-def test_the_picture_marks_what_was_linked_and_what_is_right(built):
+def test_the_picture_marks_links_and_gold_links(built):
     model, tokenizer = built(TRANSLATORS[0])
     found = align(model, tokenizer, [row["source"] for row in ROWS], [row["target"] for row in ROWS])
     figure = draw_alignments(found, ROWS)
     for axis, alignment, row in zip(figure.axes, found, ROWS, strict=False):
         np.testing.assert_array_equal(axis.images[0].get_array(), alignment.weights)
-        marks = {each.get_label(): {tuple(place) for place in each.get_offsets()} for each in axis.collections}
+        marks = {each.get_label(): {tuple(offset) for offset in each.get_offsets()} for each in axis.collections}
         assert marks["linked by attention"] == set(alignment.links)
         assert marks["gold, sure"] == {tuple(link) for link in row["sure"]}
         assert marks.get("gold, possible", set()) == {tuple(link) for link in row["possible"]}
@@ -245,7 +245,7 @@ def test_the_picture_marks_what_was_linked_and_what_is_right(built):
 
 def test_long_sentences_share_a_picture_with_fewer():
     short, long = (Alignment(["a"] * size, ["b"], np.ones((1, size)) / size, []) for size in (3, 50))
-    assert how_many_fit([short] * 9) == 6 and how_many_fit([long] * 9) == 1 and how_many_fit([short, long, long]) == 2
+    assert max_panels([short] * 9) == 6 and max_panels([long] * 9) == 1 and max_panels([short, long, long]) == 2
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +301,7 @@ def test_the_command_writes_weights_and_pictures(built, folder, tmp_path):
 
 
 @pytest.mark.parametrize("join", [None, "union"])
-def test_the_command_joins_two_directions(built, folder, other_folder, gold_file, tmp_path, join):
+def test_the_command_symmetrizes_two_directions(built, folder, other_folder, gold_file, tmp_path, join):
     out = tmp_path / "links.txt"
     asked = () if join is None else ("--join", join)
     done = run("align", folder, "--dataset", gold_file, "--backward", other_folder, *asked, "--out", str(out))
@@ -316,12 +316,12 @@ def test_the_command_joins_two_directions(built, folder, other_folder, gold_file
 
 
 def test_a_pair_of_words_may_have_several_links(folder, other_folder):
-    """Joined, a target word can have more than one source word: the table on the screen leaves none out."""
+    """After symmetrization a target word can have several source words: the printed table shows all of them."""
     pair = ("--source", SOURCES[0], "--target", TARGETS[1])
     done = run("align", folder, *pair, "--backward", other_folder, "--join", "union")
     assert done.exit_code == 0, done.output
     (row,) = [line for line in done.output.splitlines() if "chat" in line]
-    assert row.count("0.") == 6  # each of the six words looks back at the only one
+    assert row.count("0.") == 6  # each of the six words attends to the only one
 
 
 def test_the_command_chooses_a_layer_for_each_direction(built, folder, other_folder, gold_file):
@@ -351,23 +351,22 @@ def test_the_command_chooses_a_layer(folder, gold_file):
         (("--source", "a"), "together"),
         (("--source", "a", "--target", "b", "--dataset", "numbers"), "one of the two"),
         (("--source", "a", "--target", "b", "--out", "links.pdf"), "must end in"),
-        (("--source", "a", "--target", "b", "--layer", "top"), "whole number or mean or best"),
+        (("--source", "a", "--target", "b", "--layer", "top"), "integer or mean or best"),
         (("--source", "a", "--target", "b", "--layer", "best"), "no split 'validation'"),
-        (("--source", "a", "--target", "b", "--limit", "0"), "at least 1"),
         (("--dataset", "numbers", "--source-language", "en", "--target-language", "fr"), "is built in and has no"),
         (("--dataset", "numbers", "--option", "size"), "name=value"),
         (("--source", "a", "--target", "b", "--join", "union"), "give the model that translates back"),
         (("--source", "a", "--target", "b", "--backward", "x", "--join", "sum"), "--join must be one of intersect"),
     ],
 )
-def test_the_command_says_what_is_wrong(folder, arguments, message):
+def test_wrong_options_raise_an_error(folder, arguments, message):
     done = run("align", folder, *arguments)
     assert isinstance(done.exception, ValueError) and message in str(done.exception)
 
 
 @pytest.mark.slow
-def test_attention_that_has_learnt_to_reverse_finds_the_words(tmp_path):
-    """Said in reverse order, so that the diagonal is wrong nearly everywhere."""
+def test_a_model_trained_to_reverse_aligns_the_words(tmp_path):
+    """The target is the reversed source, so the diagonal is wrong nearly everywhere."""
     from transformers import Seq2SeqTrainer, Seq2SeqTrainingArguments, set_seed
 
     from hf_edu_models.data import collator_for, encode_corpus, load_corpus

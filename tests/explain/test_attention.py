@@ -1,4 +1,4 @@
-"""Maps are the model's own attentions, whoever wrote the text, and every file of them says the same."""
+"""Attention maps equal the model's own attentions, for given and generated text, and in every file format."""
 
 import json
 import re
@@ -20,7 +20,7 @@ CLOSE = {"rtol": 0, "atol": 1e-6}
 
 
 def own_attentions(model, **inputs):
-    """What the model returns itself, by our names, (L, H, Q, S)."""
+    """The attentions that the model returns, by our names, (L, H, Q, S)."""
     with torch.no_grad():
         if model.config.model_type in ("marian", "bert", "gpt2"):
             model.set_attn_implementation("eager")
@@ -30,20 +30,20 @@ def own_attentions(model, **inputs):
     return {name: torch.cat(tuple(layers)).numpy() for name, layers in found.items() if layers}
 
 
-def spread_by_hand(window):
-    """Place j of a window of W is the token W - j places back."""
+def expand_window_by_hand(window):
+    """Column j of a window of size W is the token W - j positions back."""
     layers, heads, length, size = window.shape
     wide = np.zeros((layers, heads, length, length), dtype=np.float32)
     for row in range(length):
-        for place in range(size):
-            if row - size + place >= 0:
-                wide[:, :, row, row - size + place] = window[:, :, row, place]
+        for column in range(size):
+            if row - size + column >= 0:
+                wide[:, :, row, row - size + column] = window[:, :, row, column]
     return wide
 
 
 def assert_same(maps, expected):
     if "window" in maps:
-        expected = {"window": spread_by_hand(expected["self"])}
+        expected = {"window": expand_window_by_hand(expected["self"])}
     assert set(maps) == set(expected)
     for name, each in maps.items():
         assert each.weights.dtype == np.float32
@@ -60,44 +60,44 @@ def test_a_forced_target_has_the_models_own_weights(built, attender):
     source = tokenizer(TEXT, return_tensors="pt")["input_ids"]
     assert_same(maps, own_attentions(model, input_ids=source, decoder_input_ids=read))
     assert tuple(maps) == attender.maps and maps.origin == "forced" and maps.target == TARGET
-    assert maps["cross"].query_tokens == [*"the␣cat", "</s>"], "rows are the tokens written"
+    assert maps["cross"].query_tokens == [*"the␣cat", "</s>"], "rows are the predicted tokens"
     assert maps["cross"].key_tokens == [*"le␣chat␣noir", "</s>"]
     assert list(maps.read.labels) == ["<s>", *"the␣cat"]
 
 
 @pytest.mark.parametrize("attender", **by_name(TRANSLATORS))
 @pytest.mark.parametrize("beams", [1, 3])
-def test_generated_text_has_the_weights_of_the_winning_beam(built, attender, beams):
-    """Against what `generate()` returns step by step, with the winner's path followed back through the beams."""
+def test_generated_text_has_the_weights_of_the_best_beam(built, attender, beams):
+    """Against what `generate()` returns step by step, with the best sequence traced back through the beams."""
     model, tokenizer = built(attender)
-    # No token twice: where all are alike, a row too early or too late would not show.
+    # No repeated tokens: with equal rows an off-by-one error would not show.
     options = {"num_beams": beams, "max_new_tokens": 9, "no_repeat_ngram_size": 1}
     maps = attention_maps(model, tokenizer, TEXT, **options)
     source = tokenizer(TEXT, return_tensors="pt")["input_ids"]
     if attender.head == "MarianMTModel":
         model.set_attn_implementation("eager")
-    asked = {"output_attentions": True, "output_scores": True, "return_dict_in_generate": True}
-    told = model.generate(source, **options, **asked)
-    written = told.sequences[0, 1:]
+    outputs = {"output_attentions": True, "output_scores": True, "return_dict_in_generate": True}
+    result = model.generate(source, **options, **outputs)
+    written = result.sequences[0, 1:]
     assert len(set(written.tolist())) == len(written) > 2
     assert maps["cross"].query_tokens == list(readable_tokens(tokenizer, written.tolist()).labels)
-    beam_of = told.beam_indices[0] if beams > 1 else torch.zeros(len(written), dtype=torch.long)
+    beam_of = result.beam_indices[0] if beams > 1 else torch.zeros(len(written), dtype=torch.long)
     for step in range(len(written)):
-        rows = torch.cat([layer[beam_of[step], :, -1] for layer in told.cross_attentions[step]])
+        rows = torch.cat([layer[beam_of[step], :, -1] for layer in result.cross_attentions[step]])
         np.testing.assert_allclose(maps["cross"].weights[:, :, step].reshape(rows.shape), rows.numpy(), **CLOSE)
         if "decoder" in maps:
-            rows = torch.stack([layer[beam_of[step], :, -1] for layer in told.decoder_attentions[step]])
+            rows = torch.stack([layer[beam_of[step], :, -1] for layer in result.decoder_attentions[step]])
             np.testing.assert_allclose(maps["decoder"].weights[:, :, step, : step + 1], rows.numpy(), **CLOSE)
     if "encoder" in maps:
-        np.testing.assert_allclose(maps["encoder"].weights, torch.cat(told.encoder_attentions).numpy(), **CLOSE)
+        np.testing.assert_allclose(maps["encoder"].weights, torch.cat(result.encoder_attentions).numpy(), **CLOSE)
 
 
-def test_beams_really_change_places(built):
-    """Or the test above would pass with any beam."""
+def test_beams_really_switch(built):
+    """Otherwise the test above would pass with any beam."""
     model, tokenizer = built(TRANSLATORS[1])
     source = tokenizer(TEXT, return_tensors="pt")["input_ids"]
-    told = model.generate(source, num_beams=3, max_new_tokens=9, output_scores=True, return_dict_in_generate=True)
-    assert len(set(told.beam_indices[0].tolist())) > 1
+    result = model.generate(source, num_beams=3, max_new_tokens=9, output_scores=True, return_dict_in_generate=True)
+    assert len(set(result.beam_indices[0].tolist())) > 1
 
 
 @pytest.mark.parametrize("attender", **by_name(LANGUAGE_MODELS + ENCODERS))
@@ -111,7 +111,7 @@ def test_text_that_is_read_has_the_models_own_weights(built, attender):
 
 @pytest.mark.parametrize("attender", **by_name(LANGUAGE_MODELS))
 @pytest.mark.parametrize("beams", [1, 3])
-def test_a_language_model_shows_what_it_generated_and_what_it_is_given(built, attender, beams):
+def test_a_language_model_shows_generated_and_given_targets(built, attender, beams):
     model, tokenizer = built(attender)
     maps = attention_maps(model, tokenizer, TEXT, num_beams=beams, max_new_tokens=5)
     ids = model.generate(**tokenizer(TEXT, return_tensors="pt"), num_beams=beams, max_new_tokens=5)
@@ -153,11 +153,11 @@ def test_queries_and_keys_give_the_weights_back(built, attender):
         assert vectors.queries.shape == (*each.weights.shape[:3], head_size)
         np.testing.assert_allclose(vectors.scaling, head_size**-0.5, rtol=1e-6)
         is_causal = name == "decoder" or attender.task == "language_modeling"
-        seen = np.tri(length, dtype=bool) if is_causal else np.ones(each.weights.shape[2:], dtype=bool)
-        np.testing.assert_allclose(vectors.weights(seen), each.weights, **CLOSE)
+        mask = np.tri(length, dtype=bool) if is_causal else np.ones(each.weights.shape[2:], dtype=bool)
+        np.testing.assert_allclose(vectors.weights(mask), each.weights, **CLOSE)
 
 
-def test_scores_that_are_no_product_have_no_vectors(built):
+def test_scores_that_are_not_dot_products_have_no_vectors(built):
     for attender in (TRANSLATORS[0], LANGUAGE_MODELS[0]):
         model, tokenizer = built(attender)
         options = {"target": TARGET} if attender.task == "seq2seq" else {}
@@ -165,7 +165,7 @@ def test_scores_that_are_no_product_have_no_vectors(built):
 
 
 def test_vectors_that_do_not_explain_the_weights_are_left_out(built):
-    """A model that turns its queries after the projection, as rotary positions do."""
+    """Rotary positions rotate the queries after the projection."""
     from transformers import LlamaConfig, LlamaForCausalLM
 
     _, tokenizer = built(LANGUAGE_MODELS[1])
@@ -176,7 +176,7 @@ def test_vectors_that_do_not_explain_the_weights_are_left_out(built):
 
 
 @pytest.mark.parametrize("head", ["EduFeedForwardForCausalLM", "EduRecurrentForCausalLM", "EduSeq2Seq"])
-def test_a_model_without_attention_is_refused_with_a_sentence(tokenizers, head):
+def test_a_model_without_attention_raises_an_error(tokenizers, head):
     head = head if head != "EduSeq2Seq" else "EduSeq2SeqForConditionalGeneration"
     tokenizer = tokenizers["seq2seq" if "Seq2Seq" in head else "language_modeling"]
     sizes = {"vocab_size": len(tokenizer), "hidden_size": 8, "embedding_size": 8}
@@ -185,9 +185,9 @@ def test_a_model_without_attention_is_refused_with_a_sentence(tokenizers, head):
         attention_maps(model, tokenizer, TEXT)
 
 
-def test_wrong_requests_are_refused_with_a_sentence(built):
+def test_wrong_requests_raise_an_error(built):
     bert, gpt, translator = built(ENCODERS[0]), built(LANGUAGE_MODELS[1]), built(TRANSLATORS[0])
-    with pytest.raises(ValueError, match="writes nothing"):
+    with pytest.raises(ValueError, match="does not generate"):
         attention_maps(*bert, TEXT, target=TARGET)
     with pytest.raises(ValueError, match="cannot generate"):
         attention_maps(*bert, TEXT, max_new_tokens=3)
@@ -212,7 +212,7 @@ def test_a_model_is_left_as_it_was(built):
     assert model.training and model.config._attn_implementation == "sdpa" and hooks[0] == hooks[1]
 
 
-def test_words_get_what_their_pieces_get(built):
+def test_words_sum_over_the_keys_of_their_subwords(built):
     model, tokenizer = built(TRANSLATORS[1])
     maps = attention_maps(model, tokenizer, TEXT, target=TARGET)
     words = maps.by_words()["cross"]
@@ -220,9 +220,6 @@ def test_words_get_what_their_pieces_get(built):
     assert words.query_tokens == ["the", "␣", "cat", "</s>"]
     by_hand = maps["cross"].weights[:, :, 4:7, 3:7].sum(axis=-1).mean(axis=-1)  # "cat" to "chat"
     np.testing.assert_allclose(words.weights[:, :, 2, 2], by_hand, **CLOSE)
-
-
-# ------------------------------------------------------------------ tokens
 
 
 @pytest.fixture(scope="session")
@@ -245,7 +242,8 @@ def test_labels_have_no_marks_and_spell_the_text(trained, kind):
     assert "".join(tokens.labels).replace("␣", "") == "talkingcatsat</s>"
     words = [word for word in tokens.word_labels if word != "␣"]
     assert words == ["talking", "cat", "sat", "</s>"]
-    assert len(tokens.labels) == len(tokens.words) and sorted(set(tokens.words)) == list(range(len(tokens.word_labels)))
+    assert len(tokens.labels) == len(tokens.word_ids)
+    assert sorted(set(tokens.word_ids)) == list(range(len(tokens.word_labels)))
 
 
 def test_parts_of_a_character_are_shown_as_bytes_and_join_to_the_character(trained):
@@ -262,9 +260,6 @@ def test_white_space_and_special_tokens_are_visible(trained):
     assert all(label.strip() for label in tokens.labels)
 
 
-# ------------------------------------------------------------------ files
-
-
 @pytest.fixture(scope="session")
 def translated(built):
     return attention_maps(*built(TRANSLATORS[1]), TEXT, target=TARGET)
@@ -273,12 +268,12 @@ def translated(built):
 def test_arrays_come_back_from_their_files(translated, tmp_path):
     save_attention(translated, tmp_path / "map.npz")
     save_attention(translated, tmp_path / "map.json")
-    arrays, plain = np.load(tmp_path / "map.npz"), json.loads((tmp_path / "map.json").read_text())
+    arrays, lists = np.load(tmp_path / "map.npz"), json.loads((tmp_path / "map.json").read_text())
     for name, each in translated.items():
         np.testing.assert_array_equal(arrays[f"{name}_weights"], each.weights)
         np.testing.assert_array_equal(arrays[f"{name}_keys"], each.vectors.keys)
-        assert arrays[f"{name}_query_tokens"].tolist() == each.query_tokens == plain["maps"][name]["query_tokens"]
-        np.testing.assert_allclose(plain["maps"][name]["weights"], each.weights, rtol=0, atol=1e-8)
+        assert arrays[f"{name}_query_tokens"].tolist() == each.query_tokens == lists["maps"][name]["query_tokens"]
+        np.testing.assert_allclose(lists["maps"][name]["weights"], each.weights, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("choice", [{}, {"layer": 1}, {"head": 2}, {"layer": 2, "head": 0}], ids=str)
@@ -297,16 +292,18 @@ def test_a_picture_has_every_chosen_head(translated, tmp_path, choice):
     assert set("the␣ca") | {"</s>"} <= labels
 
 
-def test_pictures_are_what_their_ending_says_and_leave_matplotlib_alone(translated, tmp_path):
+def test_the_file_extension_chooses_the_format_and_matplotlib_settings_stay(translated, tmp_path):
     import matplotlib
 
     before = dict(matplotlib.rcParams)
-    png, svg = (save_attention(translated, tmp_path / f"map.{ending}", layer=0, head=0) for ending in ("png", "svg"))
+    png, svg = (
+        save_attention(translated, tmp_path / f"map.{extension}", layer=0, head=0) for extension in ("png", "svg")
+    )
     assert png.read_bytes().startswith(b"\x89PNG") and "<svg" in svg.read_text()
     assert dict(matplotlib.rcParams) == before and "matplotlib.pyplot" not in vars(matplotlib)
 
 
-def test_missing_fonts_are_told_in_one_sentence(built, tmp_path):
+def test_missing_fonts_give_one_warning(built, tmp_path):
     maps = attention_maps(*built(TRANSLATORS[0]), "日本語", target="cat")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -314,8 +311,8 @@ def test_missing_fonts_are_told_in_one_sentence(built, tmp_path):
     assert sum("font" in str(each.message) for each in caught) <= 1
 
 
-def test_the_form_of_bertviz(built, translated):
-    """Names and shapes as its `head_view` asks for them."""
+def test_the_arguments_of_bertviz(built, translated):
+    """Names and shapes of its `head_view`."""
     arguments = to_bertviz(translated)
     assert set(arguments) == {
         *("encoder_attention", "decoder_attention", "cross_attention"),
@@ -331,9 +328,6 @@ def test_the_form_of_bertviz(built, translated):
     pair = to_bertviz(attention_maps(*built(ENCODERS[0]), TEXT, text_pair=TARGET))
     assert set(pair) == {"attention", "tokens", "sentence_b_start"}
     assert pair["attention"][0].shape == (1, 3, len(pair["tokens"]), len(pair["tokens"]))
-
-
-# ------------------------------------------------------------------ the command
 
 
 @pytest.fixture(scope="session")
@@ -366,27 +360,20 @@ def test_the_command_takes_a_pair_and_words(checkpoint, tmp_path):
     assert tokens == ["[CLS]", "le", "␣", "chat", "␣", "noir", "[SEP]", "the", "␣", "cat", "[SEP]"]
 
 
-def test_the_command_refuses_before_it_works(tmp_path):
+def test_the_command_checks_its_arguments_first(tmp_path):
     def problem(*arguments):
         run = CliRunner().invoke(app, ["explain", "attention", *arguments])
         assert isinstance(run.exception, ValueError | FileNotFoundError)
         return str(run.exception)
 
     assert "choose one of .html, .png" in problem("nowhere", TEXT, "--out", "map.gif")
-    assert "'nowhere'" in problem("nowhere", TEXT, "--out", str(tmp_path / "map.png"))
+    assert "nowhere does not exist" in problem("nowhere", TEXT, "--out", str(tmp_path / "map.png"))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_choice_that_is_not_there_is_refused(translated, tmp_path):
+def test_an_unknown_map_or_head_raises_an_error(translated, tmp_path):
     with pytest.raises(ValueError, match="head 9 is not in"):
         save_attention(translated, tmp_path / "map.png", layer=0, head=9)
     with pytest.raises(ValueError, match="has no map 'self'; it has encoder, decoder, cross"):
         save_attention(translated, tmp_path / "map.html", name="self")
     assert not list(tmp_path.iterdir())
-
-
-def test_the_module_of_the_command_imports_nothing_heavy():
-    """`hf-edu --help` must not wait for what only one verb needs."""
-    import hf_edu_models.explain.cli as module
-
-    assert not {"torch", "matplotlib", "transformers", "np"} & set(vars(module))

@@ -6,9 +6,9 @@ import torch
 from typer.testing import CliRunner
 
 import hf_edu_models
+from hf_edu_models.cli.explain import app
 from hf_edu_models.data import KINDS, train_tokenizer
 from hf_edu_models.explain import draw_contexts, in_contexts, nearest
-from hf_edu_models.explain.cli import app
 
 TEXTS = ["the bank of the river", "money in the bank , the Bank", "the dog and the cat", "Paris and the river"]
 SENTENCES = ["the river bank", "the bank and the money", "Bank of the dog"]
@@ -61,7 +61,7 @@ def test_a_planted_twin_is_the_nearest(models, tokenizer):
     assert best.text == "cat" and best.similarity == pytest.approx(1)
 
 
-def test_no_more_neighbours_than_words(models, tokenizer):
+def test_no_more_neighbours_than_tokens(models, tokenizer):
     found = nearest(models["gpt"], tokenizer, "bank", k=10_000)
     assert len(found.neighbours) == len(tokenizer) - len(tokenizer.all_special_ids) - 1
     assert all(-1 <= each.similarity <= 1 + 1e-9 for each in found.neighbours)
@@ -86,12 +86,12 @@ def test_another_case_is_tried(models, tokenizer):
 
 
 @pytest.mark.parametrize("word, message", [("rivers", "it knows river"), ("", "one word"), ("the dog", "one word")])
-def test_a_word_that_is_not_known_gets_a_sentence(models, tokenizer, word, message):
+def test_an_unknown_word_raises_an_error(models, tokenizer, word, message):
     with pytest.raises(ValueError, match=message):
         nearest(models["bert"], tokenizer, word)
 
 
-def test_a_tokenizer_of_another_model_is_refused(models, tmp_path):
+def test_a_tokenizer_of_another_model_raises_an_error(models, tmp_path):
     other = train_tokenizer(TEXTS, kind="bpe", vocab_size=300, task="bert", cache_dir=tmp_path)
     for call in (
         lambda: nearest(models["bert"], other, "dog"),
@@ -102,7 +102,7 @@ def test_a_tokenizer_of_another_model_is_refused(models, tmp_path):
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_the_table_gives_a_word_one_vector_everywhere(models, tokenizer, name):
+def test_the_embedding_table_is_independent_of_context(models, tokenizer, name):
     found = in_contexts(models[name], tokenizer, "bank", SENTENCES[:2], layer="static")
     number = tokenizer.convert_tokens_to_ids("▁bank")
     own = models[name].get_input_embeddings().weight[number].detach().numpy()
@@ -111,30 +111,30 @@ def test_the_table_gives_a_word_one_vector_everywhere(models, tokenizer, name):
 
 
 @pytest.mark.parametrize("name", STATIC)
-def test_words_without_positions_are_the_same_below_and_differ_above(models, tokenizer, name):
+def test_embeddings_without_positions_are_equal_and_hidden_states_differ(models, tokenizer, name):
     below, above = (in_contexts(models[name], tokenizer, "bank", SENTENCES[:2], layer=layer) for layer in (0, -1))
     np.testing.assert_allclose(below.vectors[0], below.vectors[1], atol=1e-7)
     assert above.similarities[0, 1] < 1 - 1e-6
 
 
 @pytest.mark.parametrize("name", DEEP)
-def test_states_know_the_context(models, tokenizer, name):
+def test_hidden_states_depend_on_the_context(models, tokenizer, name):
     """The same words before it and after it: only the rest of the sentence differs."""
-    same_place = ["the bank of the river", "the bank of the dog"]
-    below, above = (in_contexts(models[name], tokenizer, "bank", same_place, layer=layer) for layer in (0, -1))
+    same_position = ["the bank of the river", "the bank of the dog"]
+    below, above = (in_contexts(models[name], tokenizer, "bank", same_position, layer=layer) for layer in (0, -1))
     np.testing.assert_allclose(below.vectors[0], below.vectors[1], atol=1e-6)
     differs = np.abs(above.vectors[0] - above.vectors[1]).max() > 1e-6
-    assert differs == (name != "gpt")  # which has not read the end yet
+    assert differs == (name != "gpt")  # which is causal: it has not read the end yet
 
 
 def test_vectors_are_the_models_own(models, tokenizer):
     sentence, model = SENTENCES[1], models["bert"]
     with torch.no_grad():
         states = model(**tokenizer(sentence, return_tensors="pt"), output_hidden_states=True).hidden_states
-    place = tokenizer.tokenize(sentence).index("▁bank") + 1  # behind [CLS]
+    position = tokenizer.tokenize(sentence).index("▁bank") + 1  # after [CLS]
     for layer in (0, 1, 2):
         found = in_contexts(model, tokenizer, "bank", SENTENCES[:2], layer=layer)
-        np.testing.assert_allclose(found.vectors[1], states[layer][0, place].numpy(), atol=1e-6)
+        np.testing.assert_allclose(found.vectors[1], states[layer][0, position].numpy(), atol=1e-6)
 
 
 def test_a_word_of_several_tokens_has_their_mean(models, tmp_path):
@@ -146,7 +146,7 @@ def test_a_word_of_several_tokens_has_their_mean(models, tmp_path):
     )
 
 
-def test_every_place_counts_whole_words_only(models, tokenizer):
+def test_every_occurrence_counts_whole_words_only(models, tokenizer):
     found = in_contexts(models["bert"], tokenizer, "the", ["the dog and the cat , then", "The cat"])
     assert found.sentences == ["the dog and the cat , then"] * 2 + ["The cat"]
     assert found.vectors.shape == (3, 12) and found.similarities.shape == (3, 3)
@@ -155,7 +155,7 @@ def test_every_place_counts_whole_words_only(models, tokenizer):
 
 
 @pytest.mark.parametrize("layer", [3, -4, "last", True])
-def test_a_layer_that_is_not_there_is_refused(models, tokenizer, layer):
+def test_an_unknown_layer_raises_an_error(models, tokenizer, layer):
     with pytest.raises(ValueError, match="layer must be from -3 to 2"):
         in_contexts(models["bert"], tokenizer, "bank", SENTENCES, layer=layer)
 
@@ -168,7 +168,7 @@ def test_the_picture_shows_the_cosines(models, tokenizer):
     assert max(len(label.get_text()) for label in axis.get_yticklabels()) < 70
 
 
-def test_the_commands_say_and_draw(models, tokenizer, tmp_path):
+def test_the_commands_print_and_draw(models, tokenizer, tmp_path):
     for part in (models["bert"], tokenizer):
         part.save_pretrained(tmp_path / "bert")
     folder, out = str(tmp_path / "bert"), tmp_path / "x.svg"
@@ -181,4 +181,4 @@ def test_the_commands_say_and_draw(models, tokenizer, tmp_path):
     done = run("contexts", folder, "bank", *SENTENCES, "--out", str(out))
     assert done.exit_code == 0 and SENTENCES[1] in done.output and out.read_text().startswith("<?xml")
     assert "1.00" in run("contexts", folder, "bank", *SENTENCES, "--layer", "static").output
-    assert "whole number or static" in str(run("contexts", folder, "bank", *SENTENCES, "--layer", "top").exception)
+    assert "integer or static" in str(run("contexts", folder, "bank", *SENTENCES, "--layer", "top").exception)

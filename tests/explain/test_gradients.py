@@ -1,4 +1,4 @@
-"""Gradient flow equals what autograd gives for torch's own modules, for explicit Jacobians and for plain loops."""
+"""Gradient flow equals autograd on torch's own cells, explicit Jacobians and the models' hidden states."""
 
 import copy
 import json
@@ -12,11 +12,13 @@ from typer.testing import CliRunner
 
 import hf_edu_models
 from hf_edu_models.cli import app
-from hf_edu_models.explain import gradient_callback, gradients, vanishing
-from hf_edu_models.explain.figure_style import save_figure
-from hf_edu_models.explain.gradient_pictures import draw_gradient_flow, draw_lesson, draw_training
+from hf_edu_models.explain.gradients import callback as gradient_callback
+from hf_edu_models.explain.gradients import flow as gradients
+from hf_edu_models.explain.gradients import vanishing
+from hf_edu_models.explain.gradients.pictures import draw_gradient_flow, draw_lesson, draw_training
+from hf_edu_models.plotting import save_figure
 
-VOCABULARY, HIDDEN, WORDS, ROWS, LENGTH = 19, 6, 5, 3, 8
+VOCABULARY, HIDDEN, EMBEDDING, ROWS, LENGTH = 19, 6, 5, 3, 8
 SIZES = {"vocab_size": VOCABULARY, "hidden_size": HIDDEN, "dropout": 0.0, "initializer_range": 0.6}
 CELLS = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.LSTMCell}
 ATTENTION = {"vocab_size": VOCABULARY, "hidden_size": 6, "num_hidden_layers": 2, "num_attention_heads": 3}
@@ -25,17 +27,17 @@ ATTENTION |= {"intermediate_size": 10, "dropout": 0.1, "attention_dropout": 0.0}
 
 def language_model(cell="lstm", layers=1, **changes):
     config = hf_edu_models.EduRecurrentConfig(
-        cell_type=cell, num_hidden_layers=layers, embedding_size=WORDS, **SIZES | changes
+        cell_type=cell, num_hidden_layers=layers, embedding_size=EMBEDDING, **SIZES | changes
     )
     return hf_edu_models.EduRecurrentForCausalLM(config).double()
 
 
 def translator(**changes):
-    settings = SIZES | {"embedding_size": WORDS, "num_hidden_layers": 1, "cell_type": "gru"} | changes
+    settings = SIZES | {"embedding_size": EMBEDDING, "num_hidden_layers": 1, "cell_type": "gru"} | changes
     return hf_edu_models.EduSeq2SeqForConditionalGeneration(hf_edu_models.EduSeq2SeqConfig(**settings)).double()
 
 
-def words(*shape, seed=1):
+def random_ids(*shape, seed=1):
     return torch.randint(3, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
 
 
@@ -48,7 +50,7 @@ def torch_cell(ours):
 
 
 def by_hand(model, input_ids):
-    """Norms of dL/dh_t (and dL/dc_t) through a plain loop of torch's cell; the loss is the last word's."""
+    """Norms of dL/dh_t (and dL/dc_t) through a loop over torch's cell; the loss is at the last token."""
     cell = torch_cell(model.model.stack.layers[0].forward_cell)
     vectors, state, states = model.model.embed_tokens(input_ids).detach(), None, []
     for step in vectors.unbind(1)[:-1]:
@@ -64,23 +66,23 @@ def by_hand(model, input_ids):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-@pytest.mark.parametrize("form", ["eager", "fused"])
-def test_norms_along_time_are_those_of_a_loop_of_torchs_cells(cell, form):
-    model, input_ids = language_model(cell, recurrent_implementation=form), words(ROWS, LENGTH)
+@pytest.mark.parametrize("implementation", ["eager", "fused"])
+def test_norms_along_time_are_those_of_a_loop_of_torchs_cells(cell, implementation):
+    model, input_ids = language_model(cell, recurrent_implementation=implementation), random_ids(ROWS, LENGTH)
     flow = gradients.gradient_flow(model, {"input_ids": input_ids})
     loss, norms = by_hand(model, input_ids)
     state = flow.states["layer 1"]
     assert flow.loss == pytest.approx(loss, rel=1e-9)
     np.testing.assert_allclose(state.hidden[:, :-1], norms[0], rtol=1e-9)
-    assert (state.hidden[:, -1] == 0).all(), "no word is predicted from the last step"
+    assert (state.hidden[:, -1] == 0).all(), "no token is predicted from the last step"
     if cell == "lstm":
-        np.testing.assert_allclose(state.memory[:, :-1], norms[1], rtol=1e-9)
+        np.testing.assert_allclose(state.cell_state[:, :-1], norms[1], rtol=1e-9)
     np.testing.assert_allclose(state.by_distance(), norms[0].mean(axis=0)[::-1], rtol=1e-9)
 
 
-def test_the_plain_cells_gradient_is_the_product_of_its_jacobians():
+def test_the_gradient_of_a_vanilla_rnn_is_the_product_of_its_jacobians():
     """dh_t/dh_{t-1} = diag(1 - h_t^2) U, so dL/dh_t = dL/dh_T times their product (Bengio et al. 1994)."""
-    model, input_ids = language_model("rnn"), words(1, LENGTH)
+    model, input_ids = language_model("rnn"), random_ids(1, LENGTH)
     flow = gradients.gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
     cell = model.model.stack.layers[0].forward_cell
     with torch.no_grad():
@@ -94,35 +96,35 @@ def test_the_plain_cells_gradient_is_the_product_of_its_jacobians():
 
 @pytest.mark.parametrize("cell", ["gru", "lstm"])
 def test_gate_products_are_the_derivative_through_the_gates_alone(cell):
-    """With gates and candidates held fixed, the state moves only by what its gates keep."""
-    model, input_ids = language_model(cell), words(ROWS, LENGTH)
+    """With fixed gates and candidates, the state changes only through its gates."""
+    model, input_ids = language_model(cell), random_ids(ROWS, LENGTH)
     state = gradients.gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
     ours = model.model.stack.layers[0].forward_cell
-    kept, current = [], ours.start(model.model.embed_tokens(input_ids).detach())
+    gates, current = [], (torch.zeros(len(input_ids), ours.hidden_size, dtype=torch.float64),) * ours.state_tensors
     with torch.no_grad():
         for step in model.model.embed_tokens(input_ids).unbind(1):
-            inside = nn.functional.linear(step, ours.input_weight, ours.input_bias)
-            inside = inside + nn.functional.linear(current[0], ours.state_weight, ours.state_bias)
-            kept.append(torch.sigmoid(inside[:, HIDDEN : 2 * HIDDEN]).numpy())
+            preactivations = nn.functional.linear(step, ours.input_weight, ours.input_bias)
+            preactivations = preactivations + nn.functional.linear(current[0], ours.state_weight, ours.state_bias)
+            gates.append(torch.sigmoid(preactivations[:, HIDDEN : 2 * HIDDEN]).numpy())
             current = ours(step, current)
     products = state.gate_products()
     assert products[0] == 1.0
     for distance in range(1, LENGTH - 1):
-        through = np.prod(kept[LENGTH - 1 - distance : LENGTH - 1], axis=0)
+        through = np.prod(gates[LENGTH - 1 - distance : LENGTH - 1], axis=0)
         assert products[distance] == pytest.approx(through.mean(), rel=1e-6)
 
 
-def test_a_plain_cell_has_no_gates_and_no_memory():
-    state = gradients.gradient_flow(language_model("rnn"), {"input_ids": words(ROWS, LENGTH)}).states["layer 1"]
+def test_a_vanilla_rnn_has_no_gates_and_no_cell_state():
+    state = gradients.gradient_flow(language_model("rnn"), {"input_ids": random_ids(ROWS, LENGTH)}).states["layer 1"]
     with pytest.raises(ValueError, match="no gates"):
         state.gate_products()
-    with pytest.raises(ValueError, match="no memory"):
-        state.by_distance("memory")
+    with pytest.raises(ValueError, match="no cell_state"):
+        state.by_distance("cell_state")
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_padding_changes_no_norm(side):
-    model, input_ids = language_model("lstm", layers=2), words(1, LENGTH)
+    model, input_ids = language_model("lstm", layers=2), random_ids(1, LENGTH)
     alone = gradients.gradient_flow(model, {"input_ids": input_ids})
     filler, ones = torch.zeros(1, 3, dtype=torch.long), torch.ones(1, LENGTH, dtype=torch.long)
     parts = [(filler, filler), (input_ids, ones)]
@@ -136,10 +138,10 @@ def test_padding_changes_no_norm(side):
 
 
 @pytest.mark.parametrize("reverse", [True, False])
-def test_an_encoder_is_shown_by_the_places_of_its_text(reverse):
-    """The word that is read last lies next to the decoder: the first one where the source is reversed."""
+def test_an_encoder_is_measured_by_the_positions_of_its_text(reverse):
+    """The token that is read last is next to the decoder: the first one if the source is reversed."""
     model = translator(reverse_source=reverse)
-    batch = {"input_ids": words(ROWS, 5), "labels": words(ROWS, 4, seed=2)}
+    batch = {"input_ids": random_ids(ROWS, 5), "labels": random_ids(ROWS, 4, seed=2)}
     flow = gradients.gradient_flow(model, batch, loss_at="all")
     state = flow.states["encoder layer 1"]
     assert state.positions.tolist() == list(range(5))[:: -1 if reverse else 1]
@@ -148,14 +150,14 @@ def test_an_encoder_is_shown_by_the_places_of_its_text(reverse):
     loss = model(encoder_outputs=outputs, labels=batch["labels"]).loss
     (grad,) = torch.autograd.grad(loss, outputs.final_state)
     np.testing.assert_allclose(state.hidden[:, -1], grad[:, 0].norm(dim=-1).numpy(), rtol=1e-9)
-    by_place = flow.positions["encoder layer 1"]
-    np.testing.assert_allclose(by_place[:, 0 if reverse else -1], state.hidden[:, -1])
+    by_position = flow.positions["encoder layer 1"]
+    np.testing.assert_allclose(by_position[:, 0 if reverse else -1], state.hidden[:, -1])
 
 
 def test_both_directions_of_a_layer_are_measured():
     config = hf_edu_models.EduRecurrentConfig(bidirectional=True, num_hidden_layers=1, cell_type="gru", **SIZES)
     model = hf_edu_models.EduRecurrentForSequenceClassification(config).double()
-    flow = gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH), "labels": torch.tensor([0, 1, 0])})
+    flow = gradients.gradient_flow(model, {"input_ids": random_ids(ROWS, LENGTH), "labels": torch.tensor([0, 1, 0])})
     ahead, back = flow.states["layer 1"], flow.states["layer 1 backwards"]
     assert back.positions[0] == LENGTH - 1 and (back.hidden[:, -1] > 0).all() and (ahead.hidden[:, -1] > 0).all()
     total = np.sqrt((ahead.hidden**2).sum() + (back.hidden**2).sum())
@@ -165,10 +167,10 @@ def test_both_directions_of_a_layer_are_measured():
 def deep_models():
     """A model, a batch, and where its hidden states are in its outputs."""
     small = ATTENTION | {"max_position_embeddings": 20}
-    labels = {"input_ids": words(ROWS, LENGTH), "labels": words(ROWS, LENGTH)}
+    labels = {"input_ids": random_ids(ROWS, LENGTH), "labels": random_ids(ROWS, LENGTH)}
     yield hf_edu_models.EduGPTForCausalLM(hf_edu_models.EduGPTConfig(**small)), labels, {"": "hidden_states"}
     yield hf_edu_models.EduBertForMaskedLM(hf_edu_models.EduBertConfig(**small)), labels, {"": "hidden_states"}
-    pair = {"input_ids": words(ROWS, 5), "labels": words(ROWS, LENGTH)}
+    pair = {"input_ids": random_ids(ROWS, 5), "labels": random_ids(ROWS, LENGTH)}
     both = {"encoder ": "encoder_hidden_states", "decoder ": "decoder_hidden_states"}
     config = hf_edu_models.EduTransformerConfig(**ATTENTION)
     yield hf_edu_models.EduTransformerForConditionalGeneration(config), pair, both
@@ -180,61 +182,61 @@ def test_norms_through_layers_are_those_of_the_models_hidden_states(number, loss
     model, batch, homes = list(deep_models())[number]
     model = model.double()
     flow = gradients.gradient_flow(model, batch, loss_at)
-    wanted = dict(batch)
+    expected = dict(batch)
     if loss_at == "last":
-        wanted["labels"] = torch.cat([torch.full((ROWS, LENGTH - 1), -100), batch["labels"][:, -1:]], dim=1)
-    outputs = model.eval()(**wanted, output_hidden_states=True)
+        expected["labels"] = torch.cat([torch.full((ROWS, LENGTH - 1), -100), batch["labels"][:, -1:]], dim=1)
+    outputs = model.eval()(**expected, output_hidden_states=True)
     assert flow.loss == pytest.approx(float(outputs.loss.detach()))
     names = []
     for side, home in homes.items():
-        # The last of a pre-norm model is normalised once more; what the layer itself gives is not in the outputs.
+        # A pre-norm model normalises its last hidden state; the output of the layer itself is not returned.
         states = outputs[home][: -1 if number == 0 else None]
         found = torch.autograd.grad(outputs.loss, states, retain_graph=True)
-        for place, grad in enumerate(found):
-            name = side + (f"layer {place}" if place else "words")
+        for layer, grad in enumerate(found):
+            name = side + (f"layer {layer}" if layer else "embeddings")
             assert flow.layers[name] == pytest.approx(float(grad.norm()), rel=1e-6)
             np.testing.assert_allclose(flow.positions[name], grad.norm(dim=-1).numpy(), rtol=1e-6, atol=1e-12)
             names.append(name)
     assert set(names) <= set(flow.layers) and len(flow.layers) == 3 * len(homes)
 
 
-def test_weights_have_the_norms_that_backward_gives_and_nothing_is_left_behind():
+def test_parameter_norms_equal_those_of_backward_and_the_model_is_unchanged():
     model, _, _ = next(deep_models())
     model.train()
     model.model.embed_tokens.weight.requires_grad_(False)
     marked = model.model.layers[0].feed_forward.inner_proj.weight
     marked.grad = torch.full_like(marked, 7.0)
     twin = copy.deepcopy(model)
-    flow = gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH)}, "all")
+    flow = gradients.gradient_flow(model, {"input_ids": random_ids(ROWS, LENGTH)}, "all")
     assert (marked.grad == 7.0).all() and model.training and not model.model.embed_tokens.weight.requires_grad
     assert not any(module._forward_hooks for module in model.modules())
     twin.zero_grad()
-    twin.eval()(input_ids=words(ROWS, LENGTH), labels=words(ROWS, LENGTH)).loss.backward()
-    wanted = {name: float(w.grad.norm()) for name, w in twin.named_parameters() if w.requires_grad}
-    assert flow.parameters == pytest.approx(wanted, rel=1e-4)
+    twin.eval()(input_ids=random_ids(ROWS, LENGTH), labels=random_ids(ROWS, LENGTH)).loss.backward()
+    expected = {name: float(w.grad.norm()) for name, w in twin.named_parameters() if w.requires_grad}
+    assert flow.parameters == pytest.approx(expected, rel=1e-4)
     for before, after in zip(twin.parameters(), model.parameters(), strict=True):
         assert torch.equal(before, after)
 
 
-def test_settings_come_back_even_after_an_error():
+def test_settings_are_restored_after_an_error():
     model = language_model("lstm").train()
     with pytest.raises(ValueError, match="no loss"):
-        gradients.gradient_flow(model.model, {"input_ids": words(ROWS, LENGTH)})
+        gradients.gradient_flow(model.model, {"input_ids": random_ids(ROWS, LENGTH)})
     with pytest.raises(ValueError, match="vocabulary"):
-        gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH) + 100})
+        gradients.gradient_flow(model, {"input_ids": random_ids(ROWS, LENGTH) + 100})
     assert model.config.recurrent_implementation == "fused" and model.training
     with pytest.raises(ValueError, match="choose one of last, all"):
-        gradients.gradient_flow(model, {"input_ids": words(ROWS, LENGTH)}, "first")
+        gradients.gradient_flow(model, {"input_ids": random_ids(ROWS, LENGTH)}, "first")
 
 
-def test_the_lesson_shows_the_plain_cell_forgetting_and_the_gates_keeping():
+def test_the_gradient_vanishes_in_the_rnn_and_not_through_the_gates():
     lesson = vanishing.vanishing_gradient_lesson(length=40, hidden_size=24, batch_size=4)
     lost = {cell: norms[-1] / norms[0] for cell, norms in lesson.norms.items()}
     assert all(len(norms) == 40 for norms in lesson.norms.values())
     assert lost["rnn"] < 1e-3 * lost["gru"] and lost["rnn"] < 1e-3 * lost["lstm"]
     for products in lesson.gate_products.values():
         assert (np.diff(products) < 0).all()
-        # New gates are nearly at the sigmoid of their bias, so their product falls nearly as its powers do.
+        # Untrained gates are near the sigmoid of their bias, so their product is near its powers.
         assert products[10] ** 0.1 == pytest.approx(1 / (1 + np.exp(-lesson.gate_bias)), rel=0.05)
     open_gates = vanishing.vanishing_gradient_lesson(("lstm",), length=40, hidden_size=24, batch_size=4, gate_bias=3)
     assert open_gates.gate_products["lstm"][-1] > 100 * lesson.gate_products["lstm"][-1]
@@ -243,7 +245,7 @@ def test_the_lesson_shows_the_plain_cell_forgetting_and_the_gates_keeping():
         vanishing.vanishing_gradient_lesson(length=1)
 
 
-def test_the_lesson_leaves_the_random_numbers_alone():
+def test_the_lesson_leaves_the_random_state_alone():
     before = torch.get_rng_state()
     vanishing.vanishing_gradient_lesson(("rnn",), length=3, hidden_size=4, batch_size=1)
     assert torch.equal(before, torch.get_rng_state())
@@ -251,7 +253,7 @@ def test_the_lesson_leaves_the_random_numbers_alone():
 
 def training(folder, callbacks, steps=7, model=None, **changes):
     model = model or language_model("gru", layers=2).float()
-    data = [{"input_ids": row, "labels": row} for row in words(24, LENGTH)]
+    data = [{"input_ids": row, "labels": row} for row in random_ids(24, LENGTH)]
     settings = {"max_steps": steps, "per_device_train_batch_size": 4, "report_to": "none", "use_cpu": True}
     settings |= {"save_strategy": "no", "disable_tqdm": True, "max_grad_norm": 0.5, "learning_rate": 0.01} | changes
     arguments = TrainingArguments(output_dir=str(folder), **settings)
@@ -273,8 +275,8 @@ def test_the_callback_writes_the_norms_that_the_optimizer_sees_and_changes_no_tr
 
     callback = gradient_callback.GradientFlowCallback(every=3)
     trainer = training(tmp_path, [Spy(), callback], model=copy.deepcopy(start))
-    plain = training(tmp_path / "plain", [], model=copy.deepcopy(start))
-    for one, other in zip(trainer.model.parameters(), plain.model.parameters(), strict=True):
+    without = training(tmp_path / "without", [], model=copy.deepcopy(start))
+    for one, other in zip(trainer.model.parameters(), without.model.parameters(), strict=True):
         assert torch.equal(one, other)
 
     rows = gradient_callback.read_gradients(tmp_path)
@@ -293,7 +295,7 @@ def test_the_callback_writes_the_norms_that_the_optimizer_sees_and_changes_no_tr
     assert (tmp_path / "pictures/gradients.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_callback_goes_on_in_the_file_of_a_resumed_run(tmp_path):
+def test_the_callback_appends_to_the_file_of_a_resumed_run(tmp_path):
     saving = {"save_strategy": "steps", "save_steps": 4, "logging_steps": 100}
     model = language_model("gru").float()
     training(tmp_path, [gradient_callback.GradientFlowCallback(every=1)], 6, copy.deepcopy(model), **saving)
@@ -308,7 +310,7 @@ def test_the_callback_goes_on_in_the_file_of_a_resumed_run(tmp_path):
         assert one["gradient_norm"] == pytest.approx(other["gradient_norm"], rel=1e-4)
 
 
-def test_the_callback_refuses_what_it_cannot_do(tmp_path):
+def test_wrong_arguments_of_the_callback_raise_an_error(tmp_path):
     with pytest.raises(ValueError, match="at least 1"):
         gradient_callback.GradientFlowCallback(every=0)
     with pytest.raises(FileNotFoundError, match="GradientFlowCallback"):
@@ -332,16 +334,16 @@ def test_weights_are_grouped_by_layer(name, layer):
     assert gradient_callback.layer_of(name) == layer
 
 
-def test_pictures_have_every_line_and_end_as_asked(tmp_path):
+def test_pictures_have_every_line_and_both_formats(tmp_path):
     lesson = vanishing.vanishing_gradient_lesson(length=10, hidden_size=6, batch_size=2)
     left, right = draw_lesson(lesson).axes
     assert left.get_yscale() == "log" and len(left.lines) == 3 and len(right.lines) == 4
     np.testing.assert_allclose(left.lines[0].get_ydata(), lesson.norms["rnn"] / lesson.norms["rnn"][0])
-    flow = gradients.gradient_flow(language_model("lstm", layers=2), {"input_ids": words(1, LENGTH)})
+    flow = gradients.gradient_flow(language_model("lstm", layers=2), {"input_ids": random_ids(1, LENGTH)})
     figure = draw_gradient_flow(flow, {"input": ["$a", "<b>", *"cdefgh"]})
-    assert len(figure.axes[0].lines) == 4, "hidden state and memory of two layers"
-    for ending in ("png", "svg"):
-        assert save_figure(figure, tmp_path / f"new/flow.{ending}").stat().st_size > 1000
+    assert len(figure.axes[0].lines) == 4, "hidden state and cell state of two layers"
+    for extension in ("png", "svg"):
+        assert save_figure(figure, tmp_path / f"new/flow.{extension}").stat().st_size > 1000
     assert [file.name for file in (tmp_path / "new").iterdir() if file.name.startswith(".")] == []
     with pytest.raises(ValueError, match=r"\.png or \.svg"):
         save_figure(figure, tmp_path / "flow.pdf")
@@ -382,7 +384,7 @@ def test_the_command_draws_any_rung_and_writes_its_numbers(checkpoints, tmp_path
     assert table[0] == "what,where,row,position,norm" and len(table) > 10
 
 
-def test_the_command_says_what_is_wrong(checkpoints, tmp_path):
+def test_wrong_options_raise_an_error(checkpoints, tmp_path):
     def problem(*arguments):
         return str(CliRunner().invoke(app, ["explain", "gradients", *arguments]).exception)
 
@@ -390,11 +392,11 @@ def test_the_command_says_what_is_wrong(checkpoints, tmp_path):
     assert "either a model and a text, or --lesson" in problem(str(checkpoints / "bert"))
     assert "no target side" in problem(str(checkpoints / "bert"), "the cat", "--target", "x")
     assert "no loss" in problem(str(checkpoints / "body"), "the cat")
-    assert "can be loaded" in problem(str(tmp_path / "nothing"), "the cat")
+    assert "does not exist" in problem(str(tmp_path / "nothing"), "the cat")
     assert ".png or .svg" in problem("--lesson", "--out", str(tmp_path / "x.gif"))
     assert "is empty" in problem(str(checkpoints / "bert"), " ")
 
 
 def test_rows_are_json():
-    flow = gradients.gradient_flow(language_model("gru"), {"input_ids": words(1, LENGTH)})
+    flow = gradients.gradient_flow(language_model("gru"), {"input_ids": random_ids(1, LENGTH)})
     assert json.loads(json.dumps(flow.rows()))[0]["what"] == "layer"

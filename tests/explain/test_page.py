@@ -36,7 +36,7 @@ def maps(tmp_path_factory):
     torch.manual_seed(0)
     model = hf_edu_models.EduTransformerForConditionalGeneration(config).eval()
     for parameter in model.parameters():
-        if parameter.ndim == 2:  # rows that look alike would let a wrong row pass
+        if parameter.ndim == 2:  # with similar rows a wrong row would pass
             torch.nn.init.normal_(parameter)
     maps = attention_maps(model, tokenizer, SOURCE, target=TARGET)
     assert all(np.ptp(each.weights, axis=2).max(axis=-1).min() > 0.01 for each in maps.values())
@@ -67,12 +67,10 @@ def texts(browser, selector):
     return browser.run("return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)", selector)
 
 
-def said(browser):
-    time.sleep(0.2)  # words are said when the reader has stopped moving
+def announced(browser):
+    """The text for screen readers, which the page sets after a short delay."""
+    time.sleep(0.2)
     return browser.run("return document.getElementById('live').textContent")
-
-
-# ------------------------------------------------------------------ the file
 
 
 class Blocks(HTMLParser):
@@ -112,7 +110,7 @@ def test_the_file_asks_for_nothing_and_allows_nothing_but_itself(page):
         assert f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'" in policy
 
 
-def test_text_of_the_users_cannot_leave_its_block(page):
+def test_user_text_cannot_leave_its_block(page):
     data = page.read_text().split('id="data">')[1].split("</script>")[0]
     assert "\\u003cscript\\u003e" in data and not set("<>&\u2028\u2029") & set(data)
 
@@ -120,24 +118,21 @@ def test_text_of_the_users_cannot_leave_its_block(page):
 def test_the_wheel_carries_the_parts_of_the_page(tmp_path):
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
-    assert {f"hf_edu_models/explain/page/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
+    assert {f"hf_edu_models/explain/attention/assets/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
 
 
-# ------------------------------------------------------------------ the browser
-
-
-def test_it_opens_with_no_complaint_and_no_request(browser, page):
+def test_it_opens_with_no_console_message_and_no_request(browser, page):
     assert browser.run("return document.title") == "Attention of EduTransformerForConditionalGeneration"
     for view in ("links", "heat", "heads", "product", "table"):
         browser.click(f"#tab-{view}")
-    assert browser.complaints() == []
+    assert browser.console_messages() == []
     assert browser.requests() == [page.resolve().as_uri()]
 
 
 def test_the_policy_holds(browser):
     """A request that somebody puts into the page is stopped."""
     browser.run("const image = new Image(); image.src = 'http://127.0.0.1:9/x.png'; document.body.append(image)")
-    assert any("Content Security Policy" in complaint for complaint in browser.complaints())
+    assert any("Content Security Policy" in message for message in browser.console_messages())
 
 
 def test_tokens_stay_text(browser, maps):
@@ -152,32 +147,32 @@ def test_tokens_stay_text(browser, maps):
 
 
 def test_hovering_a_token_shows_its_links(browser, maps):
-    rest = browser.pixels("#active-threads")
+    rest = browser.pixels("#active-lines")
     browser.hover("#rows li:nth-child(2)")
-    over_row = browser.pixels("#active-threads")
+    over_row = browser.pixels("#active-lines")
     shown = browser.run("return [...document.querySelectorAll('#columns li')].map((item) => item.dataset.weight)")
     np.testing.assert_allclose([float(text) for text in shown], maps["cross"].weights[0, 0, 1], rtol=0, atol=1e-6)
     browser.hover("#columns li:nth-child(3)")
-    over_column = browser.pixels("#active-threads")
+    over_column = browser.pixels("#active-lines")
     shown = browser.run("return [...document.querySelectorAll('#rows li')].map((item) => item.dataset.weight)")
     np.testing.assert_allclose([float(text) for text in shown], maps["cross"].weights[0, 0, :, 2], rtol=0, atol=1e-6)
     assert len({rest, over_row, over_column}) == 3
     browser.hover("h1")
-    assert browser.pixels("#active-threads") == rest
+    assert browser.pixels("#active-lines") == rest
     assert browser.run("return document.querySelectorAll('.tokens .active').length") == 0
 
 
-def test_a_click_holds_a_token(browser):
+def test_a_click_pins_a_token(browser):
     browser.click("#rows li:nth-child(2)")
     browser.hover("#rows li:nth-child(4)")
     assert browser.run("return document.querySelector('.tokens .active').dataset.index") == "1"
 
 
-def test_picking_map_layer_and_head_changes_what_is_drawn(browser, maps):
-    drawn = [browser.pixels("#all-threads")]
+def test_selecting_map_layer_and_head_changes_the_lines(browser, maps):
+    drawn = [browser.pixels("#all-lines")]
     for choice in ("#head-choice input[value='2']", "#layer-choice input[value='1']", "#map-choice input[value='0']"):
         browser.click(choice)
-        drawn.append(browser.pixels("#all-threads"))
+        drawn.append(browser.pixels("#all-lines"))
     assert len(set(drawn)) == len(drawn)
     assert texts(browser, "#rows .label") == maps["encoder"].query_tokens
 
@@ -198,20 +193,20 @@ def test_the_table_has_the_models_numbers(browser, maps, name):
     np.testing.assert_allclose(shown, maps[name].head(1), rtol=0, atol=1e-6)
 
 
-def test_the_strongest_links_are_told(browser, maps):
+def test_the_strongest_links_are_listed(browser, maps):
     weights = maps["cross"].weights[0, 0]
     row, column = np.unravel_index(weights.argmax(), weights.shape)
     first = browser.run(
-        "const item = document.querySelector('#story li'); return [item.dataset.row, item.dataset.column]"
+        "const item = document.querySelector('#summary li'); return [item.dataset.row, item.dataset.column]"
     )
     assert first == [str(row), str(column)]
-    assert float(texts(browser, "#story .number")[0]) == pytest.approx(weights.max(), abs=1e-6)
+    assert float(texts(browser, "#summary .number")[0]) == pytest.approx(weights.max(), abs=1e-6)
     browser.hover("#rows li:nth-child(1)")
     best = maps["cross"].key_tokens[weights[0].argmax()]
-    assert f"“{best}”" in said(browser).split("looks most at ")[1].split(",")[0]
+    assert f"“{best}”" in announced(browser).split("attends most to ")[1].split(",")[0]
 
 
-def test_all_heads_are_tiles_and_a_tile_picks_its_head(browser, maps):
+def test_all_heads_are_tiles_and_a_tile_selects_its_head(browser, maps):
     browser.click("#tab-heads")
     tiles = browser.run("return [...document.querySelectorAll('#tiles canvas')].map((canvas) => canvas.toDataURL())")
     assert len(tiles) == len(set(tiles)) == 2 * 3
@@ -251,16 +246,16 @@ def test_the_product_is_shown_element_by_element(browser, maps):
     browser.press("Down", "Right")
     lines = np.array(texts(browser, "#elements td"), dtype=float).reshape(4, -1)
     np.testing.assert_allclose(lines[1], keys[1], rtol=0, atol=1e-3)
-    assert said(browser).startswith(f"“{each.key_tokens[1]}”") and "element 1:" in said(browser)
+    assert announced(browser).startswith(f"“{each.key_tokens[1]}”") and "element 1:" in announced(browser)
 
 
-def test_what_a_causal_mask_hides_is_called_hidden(browser, maps):
+def test_scores_behind_a_causal_mask_are_called_masked(browser, maps):
     browser.click("#map-choice input[value='1']")
     browser.click("#tab-product")
     scores = texts(browser, "#product-rows .score")
-    assert scores[0] != "hidden" and set(scores[1:]) == {"hidden"}
+    assert scores[0] != "masked" and set(scores[1:]) == {"masked"}
     browser.click("#map-choice input[value='0']")
-    assert "hidden" not in texts(browser, "#product-rows .score")
+    assert "masked" not in texts(browser, "#product-rows .score")
 
 
 def test_everything_is_reached_by_keyboard(browser, maps):
@@ -272,8 +267,8 @@ def test_everything_is_reached_by_keyboard(browser, maps):
         browser.press("Tab")
         stops.append(focus())
     order = ["theme", "map-choice", "layer-choice", "head-choice", "tab-links", "rows", "columns"]
-    places = [stops.index(stop) for stop in order]
-    assert places == sorted(places)
+    positions = [stops.index(stop) for stop in order]
+    assert positions == sorted(positions)
 
     browser.run("document.querySelector('#head-choice input:checked').focus()")
     browser.press("Right")
@@ -281,10 +276,10 @@ def test_everything_is_reached_by_keyboard(browser, maps):
     browser.run("document.querySelector('#rows li').focus()")
     browser.press("Down", "Down")
     assert browser.run("return document.querySelector('.tokens .active').dataset.index") == "2"
-    assert "Layer 0, head 1." in said(browser) and "looks most at" in said(browser)
+    assert "Layer 0, head 1." in announced(browser) and "attends most to" in announced(browser)
     browser.press("Right")
     assert browser.run("return document.activeElement.parentNode.id") == "columns"
-    assert "is most looked at by" in said(browser)
+    assert "receives most attention from" in announced(browser)
     browser.run("document.getElementById('tab-links').focus()")
     browser.press("Right", "Right")
     assert focus() == "tab-heads" and not browser.run("return document.getElementById('panel-heads').hidden")
@@ -316,16 +311,16 @@ def test_right_to_left_tokens_run_from_right_to_left(browser):
     assert browser.run(direction, "chat") == "ltr"
 
 
-def test_dark_is_the_readers_choice_or_the_buttons(browser, page, tmp_path):
+def test_the_theme_follows_the_browser_or_the_button(browser, page, tmp_path):
     colour = "return getComputedStyle(document.body).backgroundColor"
 
     def brightness(text):
         return sum(int(number) for number in re.findall(r"\d+", text)[:3])
 
-    light, drawn = browser.run(colour), browser.pixels("#all-threads")
+    light, drawn = browser.run(colour), browser.pixels("#all-lines")
     browser.click("#theme")
     dark = browser.run(colour)
-    assert brightness(dark) < 150 < 600 < brightness(light) and browser.pixels("#all-threads") != drawn
+    assert brightness(dark) < 150 < 600 < brightness(light) and browser.pixels("#all-lines") != drawn
     browser.click("#theme")
     assert browser.run(colour) == light
     media = {
@@ -339,20 +334,20 @@ def test_dark_is_the_readers_choice_or_the_buttons(browser, page, tmp_path):
     browser.ask("/goog/cdp/execute", media)
 
 
-def test_one_head_and_scores_that_are_no_product(window, built, tmp_path):
-    """Bahdanau: nothing to pick, and a sentence where there is no product."""
+def test_one_head_and_scores_that_are_not_dot_products(window, built, tmp_path):
+    """Bahdanau: no controls, and a sentence in place of the dot product."""
     maps = attention_maps(*built(TRANSLATORS[0]), "le chat", target="cat")
     window.open(save_attention(maps, tmp_path / "map.html"))
     shown = "return [...document.querySelectorAll('fieldset')].map((node) => node.hidden)"
     assert window.run(shown) == [True, True, True]
     window.click("#tab-product")
     assert window.run("return document.getElementById('product').hidden") and texts(window, "#product-note")[0]
-    assert window.complaints() == []
+    assert window.console_messages() == []
 
 
-def test_a_page_opens_where_it_is_told(window, built, tmp_path):
+def test_a_page_opens_with_the_given_head(window, built, tmp_path):
     maps = attention_maps(*built(ENCODERS[0]), "le chat", text_pair="the cat")
     window.open(save_attention(maps, tmp_path / "map.html", layer=1, head=2))
-    picked = "return [...document.querySelectorAll('fieldset input:checked')].map((node) => node.name + node.value)"
-    assert window.run(picked) == ["map-choice0", "layer-choice1", "head-choice2"]
+    checked = "return [...document.querySelectorAll('fieldset input:checked')].map((node) => node.name + node.value)"
+    assert window.run(checked) == ["map-choice0", "layer-choice1", "head-choice2"]
     assert texts(window, "#texts dd") == ["le chat", "the cat"]

@@ -1,4 +1,4 @@
-"""Positions: the formula, its law, and what models have of their own."""
+"""Position embeddings: the formula, its law, and those of models."""
 
 import numpy as np
 import pytest
@@ -7,19 +7,19 @@ import transformers
 from attenders import ATTENDERS, TRANSLATORS
 from typer.testing import CliRunner
 
+from hf_edu_models.cli.explain import app
 from hf_edu_models.explain import draw_positions, position_products, position_vectors
-from hf_edu_models.explain.cli import app
 
 BY_NAME = {attender.name: attender for attender in ATTENDERS}
 
 
 def formula(size, length):
-    """Vaswani et al. 2017, Section 3.5, number by number."""
+    """Vaswani et al. 2017, Section 3.5, element by element."""
     vectors = np.zeros((length, size))
-    for place in range(length):
+    for position in range(length):
         for i in range(size // 2):
-            angle = place / 10_000 ** (2 * i / size)
-            vectors[place, 2 * i], vectors[place, 2 * i + 1] = np.sin(angle), np.cos(angle)
+            angle = position / 10_000 ** (2 * i / size)
+            vectors[position, 2 * i], vectors[position, 2 * i + 1] = np.sin(angle), np.cos(angle)
     return vectors
 
 
@@ -46,14 +46,14 @@ def test_the_transformers_own_vectors_are_the_formula(built):
     np.testing.assert_array_equal(position_vectors(model.get_encoder(), 5), position_vectors(model, 5))
 
 
-def test_the_transformer_adds_them_to_its_words(built):
-    """What the encoder's first states have beside the scaled words is the vectors."""
+def test_the_transformer_adds_them_to_its_token_embeddings(built):
+    """The encoder's first states minus the scaled token embeddings are the position embeddings."""
     model, _ = built(BY_NAME["transformer"])
     ids = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.no_grad():
         states = model.get_encoder()(ids, output_hidden_states=True).hidden_states[0][0]
-        words = model.get_input_embeddings()(ids)[0] * 12**0.5
-    np.testing.assert_allclose(position_vectors(model, 5), (states - words).numpy(), atol=1e-5)
+        embeddings = model.get_input_embeddings()(ids)[0] * 12**0.5
+    np.testing.assert_allclose(position_vectors(model, 5), (states - embeddings).numpy(), atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -92,8 +92,8 @@ def test_rows_kept_for_padding_are_no_positions(head):
     np.testing.assert_array_equal(position_vectors(model, 5), table[2:7])  # both have two such rows by default
 
 
-def test_what_has_no_positions_is_refused(built):
-    with pytest.raises(ValueError, match="adds no vectors for positions"):
+def test_wrong_models_and_sizes_raise_an_error(built):
+    with pytest.raises(ValueError, match="has no position embeddings"):
         position_vectors(built(TRANSLATORS[0])[0], 5)
     for size, length, message in ((7, 5, "even"), (0, 5, "even"), (8, 0, "length must be at least 1")):
         with pytest.raises(ValueError, match=message):
@@ -115,14 +115,14 @@ def test_the_command_draws(built, tmp_path):
     model, tokenizer = built(BY_NAME["bert"])
     model.save_pretrained(tmp_path / "bert")
     tokenizer.save_pretrained(tmp_path / "bert")
-    for arguments, said in (
+    for arguments, output in (
         (["--size", "32", "--length", "20"], "20 positions x 32"),
         ([str(tmp_path / "bert")], "90 positions x 12"),  # all that there are
     ):
         done = CliRunner().invoke(
             app, ["positions", *arguments, "--out", str(tmp_path / "x.png")], env={"COLUMNS": "200"}
         )
-        assert done.exit_code == 0 and said in done.output, done.output
+        assert done.exit_code == 0 and output in done.output, done.output
         assert (tmp_path / "x.png").read_bytes().startswith(b"\x89PNG")
     wrong = CliRunner().invoke(app, ["positions", "--out", str(tmp_path / "x.png")])
     assert "one of the two" in str(wrong.exception)

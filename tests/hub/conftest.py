@@ -1,4 +1,4 @@
-"""One finished run, small and real: Bahdanau on `dates`, with everything that a run leaves in its folder."""
+"""A small finished run: Bahdanau on `dates`, with all the files that a run saves."""
 
 import shutil
 
@@ -9,12 +9,12 @@ from finished_run import RESULTS
 
 from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
 from hf_edu_models.data import collator_for, encode_corpus, load_corpus, train_tokenizer
-from hf_edu_models.training.run_folder import write_results, write_settings
+from hf_edu_models.run_folder import write_results, write_settings
 
 
 @pytest.fixture(scope="session")
 def trained_run(tmp_path_factory):
-    """Never changed: tests take `run`, a copy."""
+    """Read-only: tests that change files use `run`, a copy."""
     torch.manual_seed(0)
     folder = tmp_path_factory.mktemp("runs") / "dates-small"
     options = {"languages": ("en_US",), "cache_dir": tmp_path_factory.mktemp("cache")}

@@ -1,13 +1,13 @@
-"""What the small run of the tests wrote about itself."""
+"""The results.json of the small run."""
 
 SIGNATURE = "nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:2.6.0"
 RESULTS = {
     "rung": "bahdanau",
     "model_type": "edu_bahdanau",
     "architecture": "EduBahdanauForConditionalGeneration",
-    "recipe": "04_bahdanau.py",
+    "recipe": "2015_bahdanau.py",
     "preset": "dates",
-    "command": "python recipes/04_bahdanau.py --preset dates --seed 1",
+    "command": "python recipes/2015_bahdanau.py --preset dates --seed 1",
     "task": "translation",
     "data": {"name": "dates", "sizes": {"train": 60, "validation": 10, "test": 10}},
     "init_from": None,

@@ -1,6 +1,6 @@
-"""A small Hub on loopback: what huggingface_hub and transformers ask of the real one to push a model and to load it.
+"""A small Hub on loopback: the endpoints that huggingface_hub and transformers use to push and to load a model.
 
-It keeps repositories in memory, knows tokens and owners, counts what it is sent, and can cut the line in an upload.
+It stores repositories in memory, checks tokens and owners, counts uploads, and can drop the connection during one.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
-LARGE = (".safetensors", ".png")  # what this Hub keeps as large files
+LARGE = (".safetensors", ".png")  # stored as large files (LFS)
 REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"
 
 
@@ -44,19 +44,19 @@ class LoopbackHub:
     """`with LoopbackHub({"token": "user"}) as hub:` serves at `hub.url`.
 
     Args:
-        tokens: Whose token is whose.
+        tokens: The user of each token.
     """
 
     def __init__(self, tokens: dict[str, str]):
         self.tokens = tokens
         self.repositories: dict[str, Repository] = {}
         self.blobs: dict[str, bytes] = {}
-        self.received: Counter[str] = Counter()  # whole large files, by SHA-256
+        self.received: Counter[str] = Counter()  # complete large files, by SHA-256
         self.requests: list[tuple[str, str]] = []
-        self.cut_blob: str | None = None  # the large file in the middle of which the line is cut
+        self.cut_blob: str | None = None  # the large file during whose upload the connection is dropped
         self.cuts_left = 0
         self.was_cut = threading.Event()
-        self.another_arrived = threading.Event()
+        self.another_uploaded = threading.Event()
         self.lock = threading.Lock()
 
     def __enter__(self) -> LoopbackHub:
@@ -65,7 +65,7 @@ class LoopbackHub:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 
-    def __exit__(self, *problem) -> None:
+    def __exit__(self, *error) -> None:
         self.server.shutdown()
         self.server.server_close()
 
@@ -74,14 +74,14 @@ class LoopbackHub:
         return f"http://127.0.0.1:{self.server.server_port}"
 
     def cut_in(self, content: bytes, times: int) -> None:
-        """Cut the line in the middle of a file, so often; another file arrives before."""
+        """Drop the connection during the next `times` uploads of a file; another file is uploaded before."""
         self.cut_blob, self.cuts_left = sha256(content), times
 
     def files(self, repo_id: str, revision: str = "main") -> dict[str, bytes]:
         return self.repositories[repo_id].commit_of(revision).files
 
 
-class Refusal(Exception):
+class HTTPError(Exception):
     def __init__(self, status: int, message: str, code: str | None = None):
         self.status, self.message, self.code = status, message, code
 
@@ -91,26 +91,24 @@ class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
 
     def log_message(self, *arguments) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
     def route(self) -> None:
         path = unquote(urlsplit(self.path).path)
         self.query = parse_qs(urlsplit(self.path).query)
         self.hub.requests.append((self.command, path))
-        for method, pattern, answer in ROUTES:
+        for method, pattern, handle in ROUTES:
             found = re.fullmatch(pattern, path)
             if method == self.command and found:
                 try:
-                    answer(self, **found.groupdict())
-                except Refusal as refusal:
-                    self.refuse(refusal)
+                    handle(self, **found.groupdict())
+                except HTTPError as error:
+                    self.send_error_json(error)
                 return
         self.read_body()
-        self.refuse(Refusal(404, f"no such page: {self.command} {path}"))
+        self.send_error_json(HTTPError(404, f"no such endpoint: {self.command} {path}"))
 
     do_GET = do_HEAD = do_POST = do_PUT = do_DELETE = route
-
-    # What is common to all answers.
 
     def send(self, status: int, body: bytes, headers: dict[str, str] | None = None) -> None:
         self.send_response(status)
@@ -123,12 +121,12 @@ class Handler(BaseHTTPRequestHandler):
     def send_json(self, content, status: int = 200, headers: dict[str, str] | None = None) -> None:
         self.send(status, json.dumps(content).encode(), {"Content-Type": "application/json", **(headers or {})})
 
-    def refuse(self, refusal: Refusal) -> None:
-        headers = {"X-Error-Message": refusal.message} | ({"X-Error-Code": refusal.code} if refusal.code else {})
-        self.send_json({"error": refusal.message}, refusal.status, headers)
+    def send_error_json(self, error: HTTPError) -> None:
+        headers = {"X-Error-Message": error.message} | ({"X-Error-Code": error.code} if error.code else {})
+        self.send_json({"error": error.message}, error.status, headers)
 
-    def pieces(self):
-        """The body as it comes in, with a length or in chunks."""
+    def read_chunks(self):
+        """The body of the request, with a length or in chunks."""
         if "chunked" in (self.headers.get("Transfer-Encoding") or ""):
             while size := int(self.rfile.readline(), 16):
                 yield self.rfile.read(size)
@@ -137,55 +135,53 @@ class Handler(BaseHTTPRequestHandler):
             return
         left = int(self.headers.get("Content-Length") or 0)
         while left:
-            piece = self.rfile.read(min(left, 4096))
-            if not piece:
-                raise ConnectionError("the other side went away")
-            left -= len(piece)
-            yield piece
+            chunk = self.rfile.read(min(left, 4096))
+            if not chunk:
+                raise ConnectionError("the client closed the connection")
+            left -= len(chunk)
+            yield chunk
 
     def read_body(self) -> bytes:
-        return b"".join(self.pieces())
+        return b"".join(self.read_chunks())
 
     def user(self) -> str:
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if token not in self.hub.tokens:
-            raise Refusal(401, "Invalid username or password.")
+            raise HTTPError(401, "Invalid username or password.")
         return self.hub.tokens[token]
 
     def repository(self, repo: str, write: bool = False) -> Repository:
         found = self.hub.repositories.get(repo)
         owner = repo.partition("/")[0]
         if found is None:
-            raise Refusal(404, "Repository not found", "RepoNotFound")
+            raise HTTPError(404, "Repository not found", "RepoNotFound")
         if write and self.user() != owner:
-            raise Refusal(403, "Forbidden: you are not allowed to write to this repository")
+            raise HTTPError(403, "Forbidden: you are not allowed to write to this repository")
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         if found.private and self.hub.tokens.get(token) != owner:
-            raise Refusal(404, "Repository not found", "RepoNotFound")
+            raise HTTPError(404, "Repository not found", "RepoNotFound")
         return found
 
     def commit(self, repo: str, revision: str) -> Commit:
         found = self.repository(repo).commit_of(revision)
         if found is None:
-            raise Refusal(404, "Revision not found", "RevisionNotFound")
+            raise HTTPError(404, "Revision not found", "RevisionNotFound")
         return found
-
-    # One function a page.
 
     def whoami(self) -> None:
         self.send_json({"type": "user", "name": self.user(), "orgs": [], "auth": {"type": "access_token"}})
 
     def create(self) -> None:
-        wanted = json.loads(self.read_body())
+        request = json.loads(self.read_body())
         user = self.user()
-        owner = wanted.get("organization") or user
-        repo = f"{owner}/{wanted['name']}"
+        owner = request.get("organization") or user
+        repo = f"{owner}/{request['name']}"
         if owner != user:
-            raise Refusal(403, f"You don't have the rights to create a model under the namespace {owner}")
+            raise HTTPError(403, f"You don't have the rights to create a model under the namespace {owner}")
         if repo in self.hub.repositories:
             self.send_json({"error": "You already created this model repo", "url": f"{self.hub.url}/{repo}"}, 409)
             return
-        is_private = wanted.get("private") is True or wanted.get("visibility") == "private"
+        is_private = request.get("private") is True or request.get("visibility") == "private"
         self.hub.repositories[repo] = Repository(private=is_private)
         self.send_json({"url": f"{self.hub.url}/{repo}", "name": repo, "id": "1"})
 
@@ -198,27 +194,27 @@ class Handler(BaseHTTPRequestHandler):
         self.read_body()
         repository = self.repository(repo, write=True)
         if revision in repository.branches:
-            raise Refusal(409, "Reference already exists")
+            raise HTTPError(409, "Reference already exists")
         repository.branches[revision] = list(repository.branches["main"])
         self.send_json({})
 
     def preupload(self, repo: str, revision: str) -> None:
-        wanted = json.loads(self.read_body())["files"]
+        requested = json.loads(self.read_body())["files"]
         self.repository(repo, write=True)
         there = self.commit(repo, revision).files
-        answers = []
-        for each in wanted:
+        entries = []
+        for each in requested:
             path = each["path"]
             mode = "lfs" if path.endswith(LARGE) else "regular"
-            oid = identity(path, there[path]) if path in there else None
-            answers.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
-        self.send_json({"files": answers})
+            oid = file_id(path, there[path]) if path in there else None
+            entries.append({"path": path, "uploadMode": mode, "shouldIgnore": False, "oid": oid})
+        self.send_json({"files": entries})
 
     def batch(self, repo: str) -> None:
-        wanted = json.loads(self.read_body())["objects"]
+        requested = json.loads(self.read_body())["objects"]
         self.repository(repo, write=True)
         objects = []
-        for each in wanted:
+        for each in requested:
             actions = {
                 "upload": {"href": f"{self.hub.url}/lfs/{each['oid']}"},
                 "verify": {"href": f"{self.hub.url}/lfs/{each['oid']}/verify"},
@@ -228,20 +224,20 @@ class Handler(BaseHTTPRequestHandler):
 
     def upload(self, oid: str) -> None:
         if oid == self.hub.cut_blob and self.hub.cuts_left:
-            return self.cut_the_line()
+            return self.drop_connection()
         content = self.read_body()
         if sha256(content) != oid:
-            raise Refusal(400, "the content is not what was announced")
+            raise HTTPError(400, "the content does not match its SHA-256")
         with self.hub.lock:
             self.hub.blobs[oid] = content
             self.hub.received[oid] += 1
-        self.hub.another_arrived.set()
+        self.hub.another_uploaded.set()
         self.send(200, b"")
 
-    def cut_the_line(self) -> None:
-        """Take the first piece, then hang up: after another file has come in whole."""
-        self.hub.another_arrived.wait(timeout=20)
-        next(self.pieces())
+    def drop_connection(self) -> None:
+        """Read the first chunk, then close the connection, after another file has been uploaded."""
+        self.hub.another_uploaded.wait(timeout=20)
+        next(self.read_chunks())
         self.hub.cuts_left -= 1
         self.hub.was_cut.set()
         self.close_connection = True
@@ -250,7 +246,7 @@ class Handler(BaseHTTPRequestHandler):
     def verify(self, oid: str) -> None:
         size = json.loads(self.read_body())["size"]
         if len(self.hub.blobs.get(oid, b"")) != size:
-            raise Refusal(422, "the size is not what was announced")
+            raise HTTPError(422, "the size does not match")
         self.send_json({})
 
     def make_commit(self, repo: str, revision: str) -> None:
@@ -269,7 +265,7 @@ class Handler(BaseHTTPRequestHandler):
             elif line["key"] == "deletedFile":
                 del files[value["path"]]
             else:
-                raise Refusal(400, f"this Hub knows no {line['key']}")
+                raise HTTPError(400, f"unknown key {line['key']}")
         sha = hashlib.sha1(f"{before.sha}{sorted(files)}{message}".encode()).hexdigest()
         repository.branches[revision].append(Commit(sha, message, files))
         url = f"{self.hub.url}/{repo}/commit/{sha}"
@@ -286,15 +282,15 @@ class Handler(BaseHTTPRequestHandler):
         under = f"{folder}/" if folder else ""
         inside = {path: content for path, content in files.items() if path.startswith(under)}
         if folder and not inside:
-            raise Refusal(404, f"{folder} does not exist", "EntryNotFound")
+            raise HTTPError(404, f"{folder} does not exist", "EntryNotFound")
         self.send_json([entry(path, content) for path, content in sorted(inside.items())])
 
     def resolve(self, repo: str, revision: str, path: str) -> None:
         commit = self.commit(repo, revision)
         if path not in commit.files:
-            raise Refusal(404, f"{path} does not exist", "EntryNotFound")
+            raise HTTPError(404, f"{path} does not exist", "EntryNotFound")
         content = commit.files[path]
-        headers = {"ETag": f'"{identity(path, content)}"', "X-Repo-Commit": commit.sha}
+        headers = {"ETag": f'"{file_id(path, content)}"', "X-Repo-Commit": commit.sha}
         if path.endswith(LARGE):
             headers |= {"X-Linked-ETag": headers["ETag"], "X-Linked-Size": str(len(content))}
         self.send(200, content, headers)
@@ -319,20 +315,20 @@ ROUTES = (
 
 
 def card_errors(content: str) -> list[str]:
-    """What the Hub is known to refuse in a card's metadata."""
+    """Errors for which the Hub is known to reject the metadata of a card."""
     front = re.match(r"\s*---\n(.*?)\n---\s*(\n|$)", content, flags=re.DOTALL)
     if front is None:
         return []
     try:
         data = yaml.safe_load(front.group(1)) or {}
-    except yaml.YAMLError as problem:
-        return [f"the metadata is not YAML: {problem}"]
+    except yaml.YAMLError as error:
+        return [f"the metadata is not YAML: {error}"]
     errors = []
     for field_name, pattern in (("license", r"[a-z0-9.-]+"), ("pipeline_tag", r"[a-z0-9-]+")):
         if field_name in data and not re.fullmatch(pattern, str(data[field_name])):
             errors.append(f'"{field_name}" is not valid')
     if data.get("license") == "other" and "license_name" not in data:
-        errors.append('"license_name" is required where "license" is other')
+        errors.append('"license_name" is required if "license" is other')
     languages = data.get("language", [])
     for language in [languages] if isinstance(languages, str) else languages:
         if not re.fullmatch(r"[a-z]{2,3}|code|multilingual", language):
@@ -341,7 +337,7 @@ def card_errors(content: str) -> list[str]:
         values = data.get(field_name, [])
         for value in [values] if isinstance(values, str) else values:
             if not re.fullmatch(r"(?:[\w-][\w.-]*/)?[\w.-]+", value):
-                errors.append(f'"{field_name}" must be names on the Hub')
+                errors.append(f'"{field_name}" must be Hub ids')
     return errors + model_index_errors(data.get("model-index", []))
 
 
@@ -367,7 +363,7 @@ def entry(path: str, content: bytes) -> dict:
     return {"type": "file", "path": path, "size": len(content), "oid": git_hash(content)} | large
 
 
-def identity(path: str, content: bytes) -> str:
+def file_id(path: str, content: bytes) -> str:
     return sha256(content) if path.endswith(LARGE) else git_hash(content)
 
 

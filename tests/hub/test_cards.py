@@ -1,4 +1,4 @@
-"""Cards say what the run's folder says, nothing that is private, and code that runs."""
+"""Model cards: their facts are those of the run, nothing on them is private, and their code runs."""
 
 import json
 import os
@@ -21,64 +21,58 @@ from hf_edu_models import LADDER
 from hf_edu_models.cli import app
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.hub import make_card, write_card
-from hf_edu_models.hub.cards import keep, template_of
-from hf_edu_models.hub.loss_picture import points
-from hf_edu_models.hub.privacy import clean_command, without_secrets
-from hf_edu_models.hub.snippets import PLACEHOLDER
-from hf_edu_models.training.run_folder import write_results
+from hf_edu_models.hub.cards.card import read_template
+from hf_edu_models.hub.cards.loss_curve import points
+from hf_edu_models.hub.cards.snippets import PLACEHOLDER
+from hf_edu_models.redaction import clean_command, redact_text
+from hf_edu_models.run_folder import write_results
 
 HEADS = [(rung, auto) for rung in LADDER for auto in rung.config.heads]
-ATTENTION = {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
-SIZES = {
-    "feedforward": {"embedding_size": 10, "hidden_size": 12},
-    "recurrent": {"hidden_size": 12, "num_hidden_layers": 2},
-    "seq2seq": {"hidden_size": 12, "num_hidden_layers": 2},
-    "bahdanau": {"hidden_size": 12, "embedding_size": 10, "maxout_size": 8},
-    "transformer": ATTENTION,
-    "gpt": ATTENTION | {"max_position_embeddings": 60},
-    "bert": ATTENTION | {"max_position_embeddings": 60},
-}
+HUB = Path(hf_edu_models.hub.__file__).parent
 TEXTS = ["The sun went down and it was dark soon.", "Where did Ada live? Ada Lovelace lived in London."]
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory):
-    """A folder with model and tokenizer for every head of the ladder."""
-    folders, place = {}, tmp_path_factory.mktemp("heads")
+    """A folder with model and tokenizer for every head of every rung."""
+    checkpoints, parent = {}, tmp_path_factory.mktemp("heads")
     for rung, auto in HEADS:
-        tokenizer = train_tokenizer(TEXTS, kind="char", rung=rung.stem, cache_dir=place / "cache")
+        tokenizer = train_tokenizer(TEXTS, kind="char", rung=rung.name, cache_dir=parent / "cache")
         ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in ("pad", "bos", "eos")}
         if rung.config().is_encoder_decoder:
             ids["decoder_start_token_id"] = tokenizer.bos_token_id
         torch.manual_seed(0)
-        model = rung.heads[auto](rung.config(vocab_size=len(tokenizer), **SIZES[rung.stem], **ids))
-        folders[rung.stem, auto] = folder = place / f"{rung.stem}-{auto}"
+        model = rung.head(auto)(rung.config(**{**rung.tiny, "vocab_size": len(tokenizer), **ids}))
+        checkpoints[rung.name, auto] = folder = parent / f"{rung.name}-{auto}"
         model.save_pretrained(folder)
         tokenizer.save_pretrained(folder)
-    return folders
+    return checkpoints
 
 
-def code_of(card: ModelCard) -> list[str]:
+def python_blocks(card: ModelCard) -> list[str]:
     return re.findall(r"```python\n(.*?)```", card.text, flags=re.DOTALL)
 
 
-def test_both_ways_to_load_and_the_use_run_for_every_head(checkpoints, tmp_path, capsys):
-    """With the package here, without it in a process that cannot import it: there, one rung for each kind of use."""
-    strangers = {}
-    for (stem, auto), folder in checkpoints.items():
-        with_package, without, use = (code.replace(PLACEHOLDER, str(folder)) for code in code_of(make_card(folder)))
+def test_the_code_on_a_card_runs_for_every_head(checkpoints, tmp_path, capsys):
+    """With the package in this process; without it in a process that cannot import it, once for each Auto class."""
+    programs = {}
+    for rung, auto in HEADS:
+        folder = checkpoints[rung.name, auto]
+        with_package, without, usage = (
+            code.replace(PLACEHOLDER, str(folder)) for code in python_blocks(make_card(folder))
+        )
         assert "import hf_edu_models" in with_package and "trust_remote_code=True" in without
         names = {}
-        exec(with_package + use, names)
-        assert type(names["model"]).__name__ == next(r for r in LADDER if r.stem == stem).config.heads[auto]
-        assert capsys.readouterr().out.strip(), f"{stem} {auto} says nothing"
-        strangers[auto] = without + use
-    run_as_stranger(list(strangers.values()), tmp_path)
+        exec(with_package + usage, names)
+        assert type(names["model"]).__name__ == rung.config.heads[auto]
+        assert capsys.readouterr().out.strip(), f"{rung.name} {auto} prints nothing"
+        programs[auto] = without + usage
+    run_without_package(list(programs.values()), tmp_path)
 
 
-def run_as_stranger(programs, folder):
+def run_without_package(programs, folder):
     block = "class NoPackage:\n    def find_spec(self, name, path=None, target=None):\n"
-    block += "        if name.partition('.')[0] == 'hf_edu_models':\n            raise ImportError('not here')\n"
+    block += "        if name.partition('.')[0] == 'hf_edu_models':\n            raise ImportError('not installed')\n"
     main = f"import json, sys\n{block}sys.meta_path.insert(0, NoPackage())\n"
     main += "for program in json.load(open('programs.json')):\n    exec(program, {})\n"
     (folder / "programs.json").write_text(json.dumps(programs))
@@ -90,48 +84,51 @@ def run_as_stranger(programs, folder):
 
 
 @pytest.mark.parametrize(
-    ("settings", "number", "said"),
+    ("settings", "num_labels", "output"),
     [
         ({"problem_type": "regression"}, 1, r"-?\d+\.\d+"),
         ({"problem_type": "multi_label_classification"}, 3, r"\[.*\]"),
         ({"problem_type": "single_label_classification"}, 3, r"LABEL_\d"),
     ],
 )
-def test_a_classifier_answers_in_its_kind(settings, number, said, checkpoints, tmp_path, capsys):
+def test_a_classifier_prints_what_its_problem_type_predicts(
+    settings, num_labels, output, checkpoints, tmp_path, capsys
+):
     source = checkpoints["bert", "AutoModelForSequenceClassification"]
-    config = transformers.AutoConfig.from_pretrained(source, num_labels=number, **settings)
+    config = transformers.AutoConfig.from_pretrained(source, num_labels=num_labels, **settings)
     hf_edu_models.EduBertForSequenceClassification(config).save_pretrained(tmp_path)
     transformers.AutoTokenizer.from_pretrained(source).save_pretrained(tmp_path)
-    load, _, use = (code.replace(PLACEHOLDER, str(tmp_path)) for code in code_of(make_card(tmp_path)))
-    exec(load + use, {})
-    assert re.fullmatch(said, capsys.readouterr().out.strip())
+    load, _, usage = (code.replace(PLACEHOLDER, str(tmp_path)) for code in python_blocks(make_card(tmp_path)))
+    exec(load + usage, {})
+    assert re.fullmatch(output, capsys.readouterr().out.strip())
 
 
-def test_every_card_is_taken_by_the_hub_and_renders(checkpoints):
-    for (stem, auto), folder in checkpoints.items():
-        card = make_card(folder)
-        assert card_errors(str(card)) == [], stem
+def test_the_hub_accepts_every_card_and_it_renders(checkpoints):
+    for rung, auto in HEADS:
+        card = make_card(checkpoints[rung.name, auto])
+        assert card_errors(str(card)) == [], rung.name
         prose = re.sub(r"```.*?```", "", card.text, flags=re.DOTALL)
-        assert not re.search(r"\{\{|\{%|\bNone\b(?! was|:)", prose), f"{stem} {auto}"
+        assert not re.search(r"\{\{|\{%|\bNone\b|\brung\b", prose), f"{rung.name} {auto}"
         html = MarkdownIt("commonmark").enable("table").render(card.text)
         headings = re.findall(r"<h2>(.*?)</h2>", html)
-        assert headings == ["The model", "Load it", "Use it", "Scores", "Limits", "Licence", "Citation"], headings
+        expected = ["Model description", "How to use", "Evaluation", "Limitations", "Licence", "Citation"]
+        assert headings == expected, f"{rung.name} {auto}"
 
 
-@pytest.mark.parametrize("rung", LADDER, ids=[rung.stem for rung in LADDER])
-def test_a_card_cites_what_the_model_file_cites(rung):
-    """And nothing else; the braces of its BibTeX are balanced."""
-    header = Path(sys.modules[rung.heads[next(iter(rung.heads))].__module__].__file__).read_text().split('"""')[1]
-    template = template_of(rung)
+@pytest.mark.parametrize("rung", LADDER, ids=[rung.name for rung in LADDER])
+def test_a_card_cites_the_papers_of_the_modeling_file(rung):
+    """And no others; the braces of its BibTeX are balanced."""
+    header = sys.modules[rung.head(next(iter(rung.config.heads))).__module__].__doc__
+    template = read_template(rung)
     number = r"arXiv:(\d{4}\.\d{4,5})"
     assert set(re.findall(number, template)) == set(re.findall(number, header))
-    (bibtex,) = re.findall(r"```bibtex\n(.*?)```", template, flags=re.DOTALL)
+    (bibtex,) = re.findall(r"macro citation\(\) -%}\n(.*?)\{%- endmacro", template, flags=re.DOTALL)
     assert bibtex.count("{") == bibtex.count("}") and bibtex.count("@") >= 1
     for year in re.findall(r"\d{4}", rung.paper):
         assert re.search(rf"year\s*= \{{{year}\}}", bibtex), year
 
 
-def test_the_card_of_a_run_holds_its_scores(run):
+def test_the_metadata_of_a_run_has_its_scores(run):
     card = ModelCard.load(write_card(run))
     data = card.data
     assert (data.library_name, data.pipeline_tag, data.license) == ("transformers", "translation", "apache-2.0")
@@ -143,11 +140,11 @@ def test_the_card_of_a_run_holds_its_scores(run):
     assert results["bleu"].metric_args == {"signature": SIGNATURE, "interval": scores["bleu_interval"]}
     assert results["exact_match"].metric_value == scores["exact_match"]
     assert {(each.dataset_type, each.dataset_split) for each in data.eval_results} == {("dates", "test")}
-    assert set(results) == {"bleu", "exact_match"}, "how long an evaluation took is no score"
-    assert data.datasets is None and data.base_model is None, "dates is no data set on the Hub"
+    assert set(results) == {"bleu", "exact_match"}, "the runtime of an evaluation is not a score"
+    assert data.datasets is None and data.base_model is None, "dates is not a dataset on the Hub"
 
 
-def test_ours_stands_beside_the_published(run):
+def test_the_score_is_compared_with_published_results(run):
     text = make_card(run).text
     ours, theirs = re.findall(r"^\| (\*\*this model\*\*|RNNsearch) \| (\S+) \|", text, flags=re.MULTILINE)
     assert ours == ("**this model**", "**34.22**") and theirs == ("RNNsearch", "28.3")
@@ -180,7 +177,7 @@ def test_ours_stands_beside_the_published(run):
         ({"scores": {}}, {"eval_results": None}),
     ],
 )
-def test_what_is_known_goes_into_the_metadata(change, expected, run):
+def test_results_are_translated_to_metadata(change, expected, run):
     write_results(run, RESULTS | change)
     card = make_card(run)
     assert {name: getattr(card.data, name, None) for name in expected} == expected
@@ -196,15 +193,15 @@ def test_nothing_private_is_on_a_card(run):
         run,
         RESULTS
         | {
-            "command": f"python recipes/04_bahdanau.py --dataset {home}/letters.tsv --output_dir={home}/runs/x "
+            "command": f"python recipes/2015_bahdanau.py --dataset {home}/letters.tsv --output_dir={home}/runs/x "
             f"--hub_token {SECRET} --init-from ~/secret/bert --preset dates",
             "data": {"name": f"{home}/letters.tsv", "sizes": {"train": 3}},
             "init_from": "../jones/runs/bert",
             "settings": {
-                "hub_token": "plain",
+                "hub_token": "s3cr3t",
                 "output_dir": "runs/x",
                 "dataset": f"{home}/letters.tsv",
-                "deep": {"api_key": "plain", "path": "C:\\Users\\jones\\x.txt", "lines": [f"{home}/a.txt"]},
+                "deep": {"api_key": "s3cr3t", "path": "C:\\Users\\jones\\x.txt", "lines": [f"{home}/a.txt"]},
                 "note": f"use {SECRET} from {home}/notes.txt",
             },
             "published": [{"system": "x", "score": 1.0, "metric": "bleu", "source": f"{home}/a.pdf", "note": ""}],
@@ -212,23 +209,23 @@ def test_nothing_private_is_on_a_card(run):
         },
     )
     text = str(make_card(run))
-    for private in ("jones", "/home", "private", SECRET, "plain", str(run.parent), "Users", "secret"):
+    for private in ("jones", "/home", "private", SECRET, "s3cr3t", str(run.parent), "Users", "secret"):
         assert private not in text, private
-    for kept in ("letters.tsv", "--preset dates", "a.pdf", "recipes/04_bahdanau.py"):
+    for kept in ("letters.tsv", "--preset dates", "a.pdf", "recipes/2015_bahdanau.py"):
         assert kept in text, kept
 
 
-def test_links_and_hub_ids_stay_as_they_are():
+def test_links_and_hub_ids_are_not_redacted():
     for text in ("https://huggingface.co/datasets/a/b", "see a/b and c.py", "arXiv:1409.0473", "1/2 and 3/4"):
-        assert without_secrets(text) == text
-    command = "accelerate launch recipes/04_bahdanau.py --dataset bentrevett/multi30k --note 'a b'"
+        assert redact_text(text) == text
+    command = "accelerate launch recipes/2015_bahdanau.py --dataset bentrevett/multi30k --note 'a b'"
     assert clean_command(command) == command
     assert clean_command("python x.py --token=abc --password abc --seed 1") == (
         "python x.py --token=(hidden) --password (hidden) --seed 1"
     )
 
 
-def test_samples_cannot_break_the_card(run):
+def test_special_characters_in_samples_are_escaped(run):
     nasty = [
         "a | b",
         "line\nbreak",
@@ -241,28 +238,27 @@ def test_samples_cannot_break_the_card(run):
     write_results(run, RESULTS | {"samples": [{"source": text, "prediction": text} for text in nasty]})
     card = make_card(run)
     html = MarkdownIt("commonmark").enable("table").render(card.text)
-    table = html.partition("What it says")[2].partition("</table>")[0]
+    table = html.partition("Example predictions")[2].partition("</table>")[0]
     assert table.count("<tr>") == len(nasty) + 1 and table.count("<td>") == 2 * len(nasty)
     assert "<script>" not in html and "<code>" not in table and "<a " not in table
     assert "&lt;script&gt;alert(1)&lt;/script&gt;" in html
     assert len(card.text) < 20_000
-    # And the code on the card, whose example is the first sample, is one text still.
-    compile(code_of(card)[-1], "card", "exec")
+    compile(python_blocks(card)[-1], "card", "exec")  # its example is the first sample
 
 
-def test_a_folder_without_a_run_gets_an_honest_card(run):
+def test_a_folder_without_a_run_gets_a_shorter_card(run):
     for name in ("results.json", "settings.yaml", "trainer_state.json"):
         (run / name).unlink()
     card = make_card(run)
     assert card.data.eval_results is None and "model-index" not in str(card)
     assert "not recorded" in card.text and "no record of an evaluation" in card.text
-    assert "## Training" not in card.text and "loss.png" not in card.text
+    assert "## Training procedure" not in card.text and "loss.png" not in card.text
     counted = sum(weight.numel() for weight in transformers.AutoModel.from_pretrained(run).parameters())
     whole = sum(weight.numel() for weight in transformers.AutoModelForSeq2SeqLM.from_pretrained(run).parameters())
     assert counted < whole and f"{whole:,} parameters" in card.text
 
 
-def test_pictures_are_made_and_shown(run):
+def test_the_card_shows_the_pictures_that_exist(run):
     text = write_card(run).read_text()
     assert (run / "pictures/loss.png").read_bytes().startswith(b"\x89PNG")
     assert "(pictures/loss.png)" in text and "attention.png" not in text
@@ -270,15 +266,15 @@ def test_pictures_are_made_and_shown(run):
     assert "(pictures/attention.png)" in make_card(run).text
 
 
-def test_points_of_a_curve():
-    """Resumed steps count once, and what is not finite is no point."""
+def test_points_of_a_loss_curve():
+    """A step that is logged twice by a resumed run counts once; non-finite values are left out."""
     history = [{"loss": 3.0, "step": 1}, {"loss": 2.0, "step": 2}, {"eval_loss": 9.0, "step": 2}]
     history += [{"loss": 1.5, "step": 2}, {"loss": float("nan"), "step": 3}, {"train_loss": 7.0, "step": 3}]
     assert points(history, "loss") == ([1, 2], [3.0, 1.5])
     assert points(history, "eval_loss") == ([2], [9.0])
 
 
-def test_what_somebody_wrote_is_not_overwritten(run):
+def test_a_card_that_was_edited_by_hand_is_not_overwritten(run):
     card = run / "README.md"
     card.write_text("my own words")
     with pytest.raises(ValueError, match="--force"):
@@ -287,28 +283,39 @@ def test_what_somebody_wrote_is_not_overwritten(run):
     write_card(run, force=True)
     first = card.read_text()
     write_results(run, RESULTS | {"seed": 77})
-    write_card(run)  # ours, and nobody touched it: made anew
+    write_card(run)  # generated and not edited: replaced
     assert card.read_text() != first and "seed 77" in card.read_text()
-    card.write_text(card.read_text().replace("## Limits", "## My limits"))
+    card.write_text(card.read_text().replace("## Limitations", "## My limitations"))
     with pytest.raises(ValueError, match="changed"):
         write_card(run)
-    assert "## My limits" in card.read_text()
+    assert "## My limitations" in card.read_text()
 
 
 def test_a_failed_write_leaves_the_old_card(run, monkeypatch):
     file = write_card(run)
     before, names = file.read_bytes(), sorted(os.listdir(run))
+    write_results(run, RESULTS | {"seed": 77})
 
     def full(*paths):
         raise OSError("no space left on device")
 
     monkeypatch.setattr(os, "replace", full)
     with pytest.raises(OSError, match="no space"):
-        keep(run, {"README.md": b"half"})
+        write_card(run)
     assert file.read_bytes() == before and sorted(os.listdir(run)) == names
 
 
-def test_the_verb_writes_where_it_is_told(run, tmp_path):
+def test_the_readme_runs_and_lists_every_file(tmp_path, monkeypatch, capsys):
+    readme = (HUB / "README.md").read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    exec(re.search(r"```python\n(.*?)```", readme, flags=re.DOTALL).group(1), {})
+    printed = capsys.readouterr().out
+    assert "license: apache-2.0" in printed and "'modeling_bahdanau.py'" in printed
+    files = [file.relative_to(HUB).as_posix() for file in HUB.rglob("*.py") if file.name != "__init__.py"]
+    assert sorted(files) == sorted(re.findall(r"^\| `([\w/]+\.py)` \|", readme, flags=re.MULTILINE))
+
+
+def test_the_command_writes_the_card_to_out(run, tmp_path):
     out = tmp_path / "cards/card.md"
     done = CliRunner().invoke(app, ["card", str(run), "--out", str(out), "--licence", "mit"])
     assert done.exit_code == 0, done.output
@@ -316,7 +323,7 @@ def test_the_verb_writes_where_it_is_told(run, tmp_path):
 
 
 @pytest.mark.parametrize("problem", ["no folder", "no config", "no rung", "bad json", "no head"])
-def test_what_is_no_model_is_refused_in_one_sentence(problem, run):
+def test_a_folder_without_a_valid_model_raises_one_sentence(problem, run):
     config = json.loads((run / "config.json").read_text())
     if problem == "no folder":
         run = run / "nowhere"

@@ -1,4 +1,4 @@
-"""Metrics keep nothing in the user's cache while they are tested."""
+"""Tests of metrics do not write to the user's cache."""
 
 import pytest
 

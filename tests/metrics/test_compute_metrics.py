@@ -1,4 +1,4 @@
-"""What `Trainer` is given: scores of its predictions, the same as computed by hand."""
+"""`compute_metrics_for` and `preprocess_logits_for`, as `Trainer` calls them, against scores computed directly."""
 
 import math
 from types import SimpleNamespace
@@ -44,28 +44,28 @@ def trainer(model, rows, task, tokenizer, folder, **options):
     )
 
 
-def test_translation_is_scored_as_text():
-    texts = ["the cat sat on the mat", "a dog ran", "yes"]
-    said = ["the cat sat on a mat", "a dog ran", "no"]
-    tokenizer = train_tokenizer(texts + said, "bpe", 300, rung="seq2seq")
-    labels = tokenizer(text_target=texts, padding=True, return_tensors="np")
+def test_translation_is_scored_on_decoded_text():
+    references = ["the cat sat on the mat", "a dog ran", "yes"]
+    predictions = ["the cat sat on a mat", "a dog ran", "no"]
+    tokenizer = train_tokenizer(references + predictions, "bpe", 300, rung="seq2seq")
+    labels = tokenizer(text_target=references, padding=True, return_tensors="np")
     label_ids = np.where(labels["attention_mask"] == 1, labels["input_ids"], -100)
-    made = tokenizer(said, padding=True, return_tensors="np")["input_ids"]
+    ids = tokenizer(predictions, padding=True, return_tensors="np")["input_ids"]
     start = np.full((3, 1), tokenizer.bos_token_id)
-    made = np.concatenate([start, np.where(made == tokenizer.pad_token_id, -100, made)], axis=1)
-    found = compute_metrics_for("translation", tokenizer)(prediction(made, label_ids))
-    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(said, [texts]).score)
-    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(said, [texts]).score)
+    ids = np.concatenate([start, np.where(ids == tokenizer.pad_token_id, -100, ids)], axis=1)
+    found = compute_metrics_for("translation", tokenizer)(prediction(ids, label_ids))
+    assert found["bleu"] == pytest.approx(sacrebleu.corpus_bleu(predictions, [references]).score)
+    assert found["chrf"] == pytest.approx(sacrebleu.corpus_chrf(predictions, [references]).score)
     assert found["exact_match"] == 1 / 3 and found["wer"] == pytest.approx(2 / 10)
-    assert "tok:13a" in found["bleu_signature"] and found["generated_length"] == (made != -100).sum() / 3
-    upper = compute_metrics_for("translation", tokenizer, tokenize="char", lowercase=True)(prediction(made, label_ids))
+    assert "tok:13a" in found["bleu_signature"] and found["generated_length"] == (ids != -100).sum() / 3
+    upper = compute_metrics_for("translation", tokenizer, tokenize="char", lowercase=True)(prediction(ids, label_ids))
     assert "tok:char" in upper["bleu_signature"] and "case:lc" in upper["bleu_signature"]
     with pytest.raises(ValueError, match=r"need the tokenizer"):
         compute_metrics_for("translation")
 
 
 @pytest.mark.parametrize("classes", [2, 3])
-def test_classes(classes):
+def test_classification(classes):
     rng = np.random.default_rng(0)
     logits, labels = rng.normal(size=(40, classes)), rng.integers(0, classes, 40)
     found = compute_metrics_for("classification")(prediction((logits, "states"), labels))
@@ -78,7 +78,7 @@ def test_classes(classes):
     }
 
 
-def test_numbers_and_many_labels():
+def test_regression_and_multi_label_classification():
     rng = np.random.default_rng(1)
     values = rng.normal(size=(30, 1))
     found = compute_metrics_for("classification")(prediction(values, 2 * values[:, 0].astype(np.float32)))
@@ -89,7 +89,7 @@ def test_numbers_and_many_labels():
     assert found["accuracy"] == sklearn.metrics.accuracy_score(labels, logits > 0)
 
 
-def test_tags_skip_what_is_not_scored():
+def test_token_classification_ignores_labels_of_minus_100():
     labels = np.array([[-100, 1, 2, -100], [-100, 0, 1, -100]])
     logits = np.eye(3)[np.array([[1, 1, 2, 0], [2, 0, 0, 1]])]
     spans = compute_metrics_for("token_classification", tag_names=["O", "B-x", "I-x"])(prediction(logits, labels))
@@ -105,7 +105,7 @@ def test_multiple_choice():
     assert compute_metrics_for("multiple_choice")(prediction(logits, np.array([1, 2]))) == {"accuracy": 0.5}
 
 
-def test_answers_are_scored_over_windows(tmp_path):
+def test_question_answering_is_scored_over_windows(tmp_path):
     context = "the cat sat on the mat and the dog ran away"
     rows = Dataset.from_dict(
         {
@@ -132,10 +132,10 @@ def stories(tmp_path_factory):
     return load_corpus("stories", train_size=8, validation_size=2, test_size=2, cache_dir=tmp_path_factory.mktemp("s"))
 
 
-def test_perplexity_of_a_trainer_is_that_of_the_text(stories, tmp_path):
+def test_the_perplexity_of_trainer_is_that_of_the_text(stories, tmp_path):
     tokenizer = train_tokenizer(stories, "char", 100, rung="gpt")
     blocks = group_into_blocks(stories["validation"], tokenizer, 40, cache_dir=tmp_path)
-    assert len({len(row) for row in blocks["input_ids"]}) == 2, "the last block is shorter, and must weigh less"
+    assert len({len(row) for row in blocks["input_ids"]}) == 2, "the last block is shorter and must have less weight"
     torch.manual_seed(0)
     model = GPT2LMHeadModel(
         GPT2Config(vocab_size=len(tokenizer), n_embd=12, n_layer=1, n_head=2, n_positions=40)
@@ -148,7 +148,7 @@ def test_perplexity_of_a_trainer_is_that_of_the_text(stories, tmp_path):
     assert found["eval_perplexity"] == pytest.approx(math.exp(torch.cat(losses).mean().item()), rel=1e-4)
 
 
-def test_pretraining_scores_both_tasks(stories, tmp_path):
+def test_pretraining_scores_mlm_and_nsp(stories, tmp_path):
     tokenizer = train_tokenizer(stories, "wordpiece", 150, rung="bert", lowercase=True)
     rows = build_nsp_pairs(stories["train"], tokenizer, max_length=40, cache_dir=tmp_path)
     size = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 8}
@@ -163,7 +163,7 @@ def test_pretraining_scores_both_tasks(stories, tmp_path):
     assert 0 <= found["eval_mlm_accuracy"] <= 1
 
 
-def test_masked_tokens_by_hand():
+def test_mlm_accuracy():
     tokens, labels = np.array([[4, 5, 6]]), np.array([[-100, 5, 7]])
     assert compute_metrics_for("masked_lm")(prediction(tokens, labels)) == {"mlm_accuracy": 0.5}
     logits = torch.eye(8)[torch.tensor([[4, 5, 6]])]
@@ -171,8 +171,8 @@ def test_masked_tokens_by_hand():
     assert preprocess_logits_for("translation") is None
 
 
-def test_unknown_tasks_and_options_are_named():
-    with pytest.raises(ValueError, match=r"task must be one of translation.*got 'poetry'"):
+def test_unknown_tasks_and_options_raise():
+    with pytest.raises(ValueError, match=r"task must be one of .*translation.*got 'poetry'"):
         compute_metrics_for("poetry")
     with pytest.raises(TypeError, match=r"classification have no option 'tag_names'; allowed: none"):
         compute_metrics_for("classification", tag_names=["a"])

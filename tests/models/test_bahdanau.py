@@ -1,4 +1,4 @@
-"""Rung 4: scores, weights, the decoder, and its fast form."""
+"""Encoder-decoder with attention: scores, weights, the decoder, and its fused form."""
 
 import math
 
@@ -6,20 +6,22 @@ import pytest
 import torch
 import torch.nn.functional as F
 from test_recurrent import copy_weights
-from tiny import BAHDANAU, LENGTH, SOURCE, TRANSLATORS, words
+from tiny import CASES, LENGTH, SOURCE, TINY, TRANSLATORS, random_ids
 from torch import nn
 from torch.testing import assert_close
 
 from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
-from hf_edu_models.models import blocks_attentive_loop, modeling_bahdanau
-from hf_edu_models.models.blocks_attention import SCORES, attend
-from hf_edu_models.models.blocks_attentive_loop import FUSED_CELLS, FUSED_SCORES, AttentiveLoop
+from hf_edu_models.models import blocks_fused_attention, modeling_bahdanau
+from hf_edu_models.models.blocks_attention import SCORES, AttentionScore, attend
+from hf_edu_models.models.blocks_fused_attention import FusedAttentionLoop
+from hf_edu_models.models.blocks_fused_steps import FUSED_CELLS
+from hf_edu_models.models.blocks_recurrent import CELLS
 
-CASES = {case.name: case for case in TRANSLATORS if case.name.startswith("bahdanau")}
-PAPER = CASES["bahdanau-additive-gru"]
+BAHDANAUS = {case.name: case for case in TRANSLATORS if case.name.startswith("bahdanau")}
+PAPER = CASES["bahdanau"]
 
 
-def test_three_words_by_hand():
+def test_weights_and_context_by_hand():
     """Scores log 1, log 2, log 5 give the weights 1/8, 2/8, 5/8."""
     annotations = torch.tensor([[[8.0, 0.0], [0.0, 8.0], [8.0, 8.0]]])
     scores = torch.tensor([[1.0, 2.0, 5.0]]).log()
@@ -65,7 +67,7 @@ def test_the_whole_model_against_torchs_cells(form):
     copy_weights(model.model.encoder.stack, encoder)
     names = {"weight_ih": "input_weight", "weight_hh": "state_weight", "bias_ih": "input_bias", "bias_hh": "state_bias"}
     cell.load_state_dict({theirs: getattr(parts.cell, ours) for theirs, ours in names.items()})
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     annotations, ends = encoder(model.model.encoder.embed_tokens(source))
     state = torch.tanh(parts.start_proj(ends[1]))
     logits, weights = [], []
@@ -83,11 +85,15 @@ def test_the_whole_model_against_torchs_cells(form):
 
 
 @pytest.mark.parametrize("form", ["eager", "fused"])
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_weights_sum_to_one_over_real_words(case, form):
+@pytest.mark.parametrize("case", BAHDANAUS.values(), ids=BAHDANAUS)
+def test_weights_sum_to_one_over_real_tokens(case, form):
     model = case.build(recurrent_implementation=form)
     mask = torch.tensor([[1] * SOURCE, [0, 1, 1, 0, 0]])
-    inputs = {"input_ids": words(2, SOURCE), "attention_mask": mask, "decoder_input_ids": words(2, LENGTH, seed=2)}
+    inputs = {
+        "input_ids": random_ids(2, SOURCE),
+        "attention_mask": mask,
+        "decoder_input_ids": random_ids(2, LENGTH, seed=2),
+    }
     (weights,) = model(**inputs, output_attentions=True).cross_attentions
     assert weights.shape == (2, 1, LENGTH, SOURCE)
     assert_close(weights.sum(-1), torch.ones(2, 1, LENGTH))
@@ -96,9 +102,9 @@ def test_weights_sum_to_one_over_real_words(case, form):
 
 
 @pytest.mark.parametrize("beams", [1, 3])
-def test_generate_shows_the_weights_of_what_it_said(beams):
+def test_generate_returns_the_weights_of_its_tokens(beams):
     model = PAPER.build()
-    source = words(2, SOURCE)
+    source = random_ids(2, SOURCE)
     outputs = model.generate(
         source,
         num_beams=beams,
@@ -117,15 +123,15 @@ def test_generate_shows_the_weights_of_what_it_said(beams):
     assert_close(weights, expected)
 
 
-@pytest.mark.parametrize("cell", FUSED_CELLS)
-@pytest.mark.parametrize("score", FUSED_SCORES)
+@pytest.mark.parametrize("cell", CELLS)
+@pytest.mark.parametrize("score", SCORES)
 @pytest.mark.parametrize("masked", [False, True])
-def test_the_written_backward_is_the_derivative(cell, score, masked):
+def test_the_fused_backward_pass_is_the_derivative(cell, score, masked):
     """Finite differences, in float64, with respect to every input."""
     batch, source, length, size, align = 2, 3, 3, 2, 2
-    gates = {"rnn": 1, "gru": 3, "lstm": 4}[cell] * size
+    gates = CELLS[cell].gates * size
     align_rows = align if score == "additive" else 0
-    keep = torch.tensor([[True, True, True], [True, False, True]]) if masked else None
+    mask = torch.tensor([[True, True, True], [True, False, True]]) if masked else None
 
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.double, requires_grad=True)
@@ -133,57 +139,90 @@ def test_the_written_backward_is_the_derivative(cell, score, masked):
     keys = draw(batch, source, align if score == "additive" else size)
     state = draw(batch, size), draw(batch, size) if cell == "lstm" else None
     weights = draw(align_rows + gates, size), draw(align_rows + gates), draw(align) if score == "additive" else None
-    words_in, values = draw(batch, length, gates), draw(batch, source, gates)
+    gate_inputs, values = draw(batch, length, gates), draw(batch, source, gates)
 
-    def run(words_in, keys, values, hidden, memory, matrix, bias, vector):
-        outputs = AttentiveLoop.apply(
-            FUSED_CELLS[cell], FUSED_SCORES[score], words_in, keys, values, keep, hidden, memory, matrix, bias, vector
-        )
+    def run(gate_inputs, keys, values, *rest):
+        forms = FUSED_CELLS[CELLS[cell].__name__], SCORES[score].fused
+        outputs = FusedAttentionLoop.apply(*forms, gate_inputs, keys, values, mask, *rest)
         return tuple(part for part in outputs if part is not None)
 
-    assert torch.autograd.gradcheck(run, (words_in, keys, values, *state, *weights))
+    assert torch.autograd.gradcheck(run, (gate_inputs, keys, values, *state, *weights))
 
 
-def test_the_fast_form_is_taken(monkeypatch):
-    """Otherwise its equality with the eager one would say nothing."""
+def test_the_fused_implementation_runs(monkeypatch):
+    """Otherwise its equality with the eager one would show nothing."""
     calls = []
-    walk = blocks_attentive_loop.walk
-    monkeypatch.setattr(blocks_attentive_loop, "walk", lambda *inputs: calls.append(1) or walk(*inputs))
-    monkeypatch.setattr(modeling_bahdanau.AttentiveDecoder, "run_eager", None)
+    unroll = blocks_fused_attention.unroll_fused
+    monkeypatch.setattr(blocks_fused_attention, "unroll_fused", lambda *inputs: calls.append(1) or unroll(*inputs))
+    monkeypatch.setattr(modeling_bahdanau.AttentiveDecoder, "unroll", None)
     model = PAPER.build().train()
-    model(input_ids=words(2, SOURCE), labels=words(2, LENGTH)).loss.backward()
-    model.eval().generate(words(2, SOURCE), num_beams=2, max_new_tokens=4, eos_token_id=None)
+    model(input_ids=random_ids(2, SOURCE), labels=random_ids(2, LENGTH)).loss.backward()
+    model.eval().generate(random_ids(2, SOURCE), num_beams=2, max_new_tokens=4, eos_token_id=None)
     assert len(calls) == 1 + 4
 
 
-def test_scores_out_of_range_go_the_exact_way():
-    """e^2k of a key beyond 43 is no float32; the eager loop takes over, and the forms stay equal."""
+def test_scores_out_of_range_run_eager():
+    """e^2k of a key beyond 43 overflows float32; the eager loop runs instead, with the same results."""
     results = []
     for form in ("eager", "fused"):
         model = PAPER.build(recurrent_implementation=form)
         model.model.decoder.score.key_weight.data *= 300
         model.model.decoder.score.query_weight.data *= 300
-        source = model.model.encoder(words(2, SOURCE))
+        source = model.model.encoder(random_ids(2, SOURCE))
         assert model.model.decoder.score.prepare(source.last_hidden_state).abs().max() > 60
         assert model.model.decoder.project(source) is None
-        results.append(model(input_ids=words(2, SOURCE), decoder_input_ids=words(2, LENGTH, seed=2)).logits)
+        results.append(model(input_ids=random_ids(2, SOURCE), decoder_input_ids=random_ids(2, LENGTH, seed=2)).logits)
     assert_close(*results)
     assert results[0].isfinite().all()
 
 
-def test_scores_near_the_edge_are_still_right():
+def test_scores_near_the_limit_of_the_fused_form_are_right():
     results = []
     for form in ("eager", "fused"):
         model = PAPER.build(recurrent_implementation=form).eval()
         score = model.model.decoder.score
-        score.key_weight.data *= 42 / score.prepare(model.model.encoder(words(2, SOURCE))[0]).abs().max()
+        score.key_weight.data *= 42 / score.prepare(model.model.encoder(random_ids(2, SOURCE))[0]).abs().max()
         score.query_weight.data *= 42 / score.query_weight.abs().sum(1).max()
         if form == "fused":
-            assert model.model.decoder.project(model.model.encoder(words(2, SOURCE))) is not None
-        outputs = model(input_ids=words(2, SOURCE), labels=words(2, LENGTH, seed=2))
+            assert model.model.decoder.project(model.model.encoder(random_ids(2, SOURCE))) is not None
+        outputs = model(input_ids=random_ids(2, SOURCE), labels=random_ids(2, LENGTH, seed=2))
         outputs.loss.backward()
         results.append((outputs.logits, [parameter.grad for parameter in model.parameters()]))
     assert_close(results[0], results[1], rtol=1e-4, atol=2e-5)
+
+
+class EuclideanScore(AttentionScore):
+    """e_j = -|s - W h_j|^2, with a parameter, and without a fused form."""
+
+    def __init__(self, query_size: int, key_size: int, align_size: int):
+        super().__init__(query_size, key_size, align_size)
+        self.key_proj = nn.Linear(key_size, query_size, bias=False)
+
+    def prepare(self, annotations):
+        return self.key_proj(annotations)
+
+    def forward(self, query, keys):
+        return -(query[:, None] - keys).square().sum(dim=-1)
+
+
+def test_a_new_score_takes_one_entry_and_runs_eager(monkeypatch):
+    """Forward, backward and generate with `recurrent_implementation="fused"`."""
+    monkeypatch.setitem(SCORES, "euclidean", EuclideanScore)
+    results = []
+    for implementation in ("eager", "fused"):
+        model = PAPER.build(recurrent_implementation=implementation, attention_score="euclidean")
+        outputs = model(input_ids=random_ids(2, SOURCE), labels=random_ids(2, LENGTH, seed=2), output_attentions=True)
+        outputs.loss.backward()
+        gradients = {name: parameter.grad for name, parameter in model.named_parameters()}
+        assert gradients["model.decoder.score.key_proj.weight"].any()
+        generated = model.generate(random_ids(2, SOURCE), num_beams=3, max_new_tokens=6, eos_token_id=None)
+        results.append((outputs.logits, outputs.cross_attentions, gradients, generated))
+    assert_close(*results)
+
+
+def test_a_fused_form_is_not_inherited():
+    """A subclass may compute something else, so it has to name its own."""
+    assert type("Changed", (SCORES["dot"],), {}).fused is None
 
 
 def test_generate_projects_the_source_once(monkeypatch):
@@ -191,13 +230,13 @@ def test_generate_projects_the_source_once(monkeypatch):
     prepare = modeling_bahdanau.AdditiveScore.prepare
     counted = lambda self, annotations: counts.append(len(annotations)) or prepare(self, annotations)  # noqa: E731
     monkeypatch.setattr(modeling_bahdanau.AdditiveScore, "prepare", counted)
-    PAPER.build().generate(words(2, SOURCE), num_beams=4, max_new_tokens=6, eos_token_id=None)
+    PAPER.build().generate(random_ids(2, SOURCE), num_beams=4, max_new_tokens=6, eos_token_id=None)
     assert counts == [2], "once, and before the rows are repeated for the beams"
 
 
-def test_starting_weights_are_the_papers():
+def test_initialisation_is_the_papers():
     model = EduBahdanauForConditionalGeneration(
-        EduBahdanauConfig(**BAHDANAU | {"initializer_range": 0.01, "hidden_size": 60, "embedding_size": 50})
+        EduBahdanauConfig(**TINY["bahdanau"] | {"initializer_range": 0.01, "hidden_size": 60, "embedding_size": 50})
     )
     decoder = model.model.decoder
     for block in decoder.cell.state_weight.chunk(3):

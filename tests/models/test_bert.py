@@ -1,10 +1,10 @@
-"""Rung 7: what its heads do with the body, sentence vectors, and transformers' pipelines."""
+"""TINY["bert"]: its heads, sentence embeddings, and transformers' pipelines."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tiny import ALL, BERT, LENGTH, words
+from tiny import CASES, LENGTH, TINY, random_ids
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, pipeline
@@ -14,14 +14,13 @@ from hf_edu_models import EduBertConfig, EduBertForMaskedLM, EduBertForPreTraini
 from hf_edu_models.hub import to_transformers
 from hf_edu_models.models.blocks_positions import SinusoidalPositions
 
-CASES = {case.name: case for case in ALL}
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = SPECIAL + "the a cat dog sat ran on mat fast is this about pets .".split()  # noqa: SIM905
 
 
 @pytest.fixture
 def tokenizer():
-    """A few words and BERT's special tokens."""
+    """A small vocabulary and TINY["bert"]'s special tokens."""
     backend = Tokenizer(models.WordLevel({word: number for number, word in enumerate(VOCABULARY)}, "[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("[CLS]", 2), ("[SEP]", 3)]
@@ -32,9 +31,9 @@ def tokenizer():
     return PreTrainedTokenizerFast(tokenizer_object=backend, model_input_names=inputs, **names)
 
 
-def test_the_two_losses_are_reported_apart():
-    model = CASES["pretrain-bert"].build()
-    ids, labels, follows = words(2, LENGTH), words(2, LENGTH, seed=3), torch.tensor([0, 1])
+def test_mlm_and_nsp_losses_are_reported_apart():
+    model = CASES["bert"].build()
+    ids, labels, follows = random_ids(2, LENGTH), random_ids(2, LENGTH, seed=3), torch.tensor([0, 1])
     labels[:, 2:] = -100
     outputs = model(ids, labels=labels, next_sentence_label=follows)
     counted = labels != -100
@@ -44,43 +43,43 @@ def test_the_two_losses_are_reported_apart():
     assert model(ids, labels=labels).nsp_loss is None and model(ids).loss is None
 
 
-def test_only_hidden_words_reach_the_softmax():
-    model, seen = CASES["pretrain-bert"].build().train(), []
+def test_only_masked_tokens_reach_the_mlm_head():
+    model, seen = CASES["bert"].build().train(), []
     model.lm_head.transform.register_forward_pre_hook(lambda module, inputs: seen.append(tuple(inputs[0].shape)))
     labels = torch.full((2, LENGTH), -100)
     labels[0, 3], labels[1, 5] = 7, 8
-    outputs = model(words(2, LENGTH), labels=labels)
+    outputs = model(random_ids(2, LENGTH), labels=labels)
     assert outputs.prediction_logits is None and seen == [(2, 12)]
 
 
-def test_segments_and_positions_are_added():
-    model = CASES["mask-bert"].build().model
-    ids, types = words(1, 4), torch.tensor([[0, 0, 1, 1]])
+def test_token_type_and_position_embeddings_are_added():
+    model = CASES["bert-ForMaskedLM"].build().model
+    ids, types = random_ids(1, 4), torch.tensor([[0, 0, 1, 1]])
     parts = model.embeddings
     total = parts.word_embeddings(ids) + parts.position_embeddings(torch.arange(4)) + parts.token_type_embeddings(types)
     assert_close(model(ids, token_type_ids=types, output_hidden_states=True).hidden_states[0], parts.norm(total))
     assert not torch.allclose(model(ids)[0], model(ids, token_type_ids=types)[0])
 
 
-def test_an_answer_that_was_cut_off_counts_for_nothing():
-    model = CASES["answer-bert"].build()
+def test_a_truncated_answer_is_ignored():
+    model = CASES["bert-ForQuestionAnswering"].build()
     start, end = torch.tensor([2, LENGTH]), torch.tensor([4, LENGTH + 3])
-    outputs = model(words(2, LENGTH), start_positions=start, end_positions=end)
+    outputs = model(random_ids(2, LENGTH), start_positions=start, end_positions=end)
     expected = F.cross_entropy(outputs.start_logits[:1], start[:1]) + F.cross_entropy(outputs.end_logits[:1], end[:1])
     assert_close(outputs.loss, expected / 2)
 
 
-def test_each_choice_is_read_alone():
-    model = CASES["choose-bert"].build()
-    ids = words(2, 4, LENGTH)
+def test_choices_do_not_affect_each_other():
+    model = CASES["bert-ForMultipleChoice"].build()
+    ids = random_ids(2, 4, LENGTH)
     logits = model(ids).logits
     assert logits.shape == (2, 4)
     for choice in range(4):
         assert_close(model(ids[:, choice : choice + 1]).logits[:, 0], logits[:, choice])
 
 
-def test_a_pretrained_body_opens_in_every_head(tmp_path):
-    pretrained = CASES["pretrain-bert"].build()
+def test_a_pretrained_model_loads_into_every_head(tmp_path):
+    pretrained = CASES["bert"].build()
     pretrained.save_pretrained(tmp_path)
     for auto, name in EduBertConfig.heads.items():
         model = getattr(transformers, auto).from_pretrained(tmp_path)
@@ -99,8 +98,8 @@ def test_a_pretrained_body_opens_in_every_head(tmp_path):
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max"])
 @pytest.mark.parametrize("layer", [-1, 0, 1])
-def test_sentence_vectors(tokenizer, pooling, layer):
-    model = EduBertModel(EduBertConfig(**BERT)).train()
+def test_sentence_embeddings(tokenizer, pooling, layer):
+    model = EduBertModel(EduBertConfig(**TINY["bert"])).train()
     texts = ["the cat sat", "a dog ran fast on the mat .", "cat", "this is about pets"]
     vectors = model.encode(texts, tokenizer, pooling=pooling, layer=layer, batch_size=3, show_progress=False)
     assert vectors.shape == (4, 12) and model.training
@@ -132,7 +131,7 @@ def test_pipelines_run_on_saved_checkpoints(task, tokenizer, tmp_path):
     name, text, options = TASKS[task]
     head = getattr(hf_edu_models, name)
     names = ["contradiction", "entailment"]
-    sizes = BERT | {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
+    sizes = TINY["bert"] | {"id2label": dict(enumerate(names)), "label2id": {name: i for i, name in enumerate(names)}}
     head(head.config_class(**sizes | {"bos_token_id": 2, "eos_token_id": 3})).save_pretrained(tmp_path)
     tokenizer.save_pretrained(tmp_path)
     # `pipeline` finds the model by the Auto classes, from the folder alone.
@@ -156,7 +155,7 @@ def test_pipelines_run_on_saved_checkpoints(task, tokenizer, tmp_path):
 
 
 def rows_for(name):
-    """Eight examples of a task, each with its own answer."""
+    """Eight examples of a task with different labels."""
     generator = torch.Generator().manual_seed(4)
     ids = torch.randint(5, 29, (8, LENGTH), generator=generator)
     rows = [{"input_ids": row.tolist()} for row in ids]
@@ -185,9 +184,9 @@ HEADS = [name for name in EduBertConfig.heads.values() if name != "EduBertModel"
 
 
 @pytest.mark.parametrize("name", HEADS)
-def test_each_head_learns_eight_examples_by_heart(name, tmp_path):
+def test_each_head_overfits_eight_examples(name, tmp_path):
     head = getattr(hf_edu_models, name)
-    settings = BERT | {"hidden_size": 48, "num_attention_heads": 4, "initializer_range": 0.1, "num_labels": 3}
+    settings = TINY["bert"] | {"hidden_size": 48, "num_attention_heads": 4, "initializer_range": 0.1, "num_labels": 3}
     model, rows = head(head.config_class(**settings)), rows_for(name)
     arguments = TrainingArguments(
         tmp_path,
@@ -204,13 +203,13 @@ def test_each_head_learns_eight_examples_by_heart(name, tmp_path):
     predictions, labels = trainer.predict(rows)[:2]
     predictions = predictions if isinstance(predictions, tuple) else (predictions,)
     labels = labels if isinstance(labels, tuple) else (labels,)
-    for scores, wanted in zip(predictions[: len(labels)], labels, strict=True):
-        counted = wanted != -100
-        assert (scores.argmax(-1)[counted] == wanted[counted]).all()
+    for scores, references in zip(predictions[: len(labels)], labels, strict=True):
+        counted = references != -100
+        assert (scores.argmax(-1)[counted] == references[counted]).all()
 
 
-def test_starting_weights_are_cut_off():
-    model = EduBertForPreTraining(EduBertConfig(**BERT | {"initializer_range": 0.02, "hidden_size": 60}))
+def test_initialisation_is_truncated():
+    model = EduBertForPreTraining(EduBertConfig(**TINY["bert"] | {"initializer_range": 0.02, "hidden_size": 60}))
     weight = model.model.layers[0].feed_forward.inner_proj.weight
     assert 0.035 < weight.abs().max() <= 0.04
     assert_close(weight.std().item(), 0.88 * 0.02, rtol=0.1, atol=0)
@@ -220,28 +219,28 @@ def positions_of(model):
     return model.embeddings.position_embeddings.weight
 
 
-def test_positions_may_start_as_sinusoids_no_wider_than_a_word():
-    table = positions_of(EduBertModel(EduBertConfig(**BERT, position_init="sinusoidal")))
+def test_sinusoidal_initialisation_of_positions():
+    table = positions_of(EduBertModel(EduBertConfig(**TINY["bert"], position_init="sinusoidal")))
     assert table.requires_grad
     assert_close(table, 2 * 0.3 * SinusoidalPositions(12)(torch.arange(40)))
-    odd = positions_of(EduBertModel(EduBertConfig(**BERT | {"hidden_size": 15}, position_init="sinusoidal")))
+    odd = positions_of(EduBertModel(EduBertConfig(**TINY["bert"] | {"hidden_size": 15}, position_init="sinusoidal")))
     assert_close(odd[:, -1], 2 * 0.3 * torch.sin(torch.arange(40) / 10_000 ** (14 / 15)))
 
 
-def test_only_a_start_of_sinusoids_shows_who_is_whose_neighbour():
-    """The product of two sinusoids depends on their distance alone; that of two random vectors on the places."""
+def test_only_sinusoidal_positions_start_with_distances():
+    """The product of two sinusoidal encodings depends on their distance alone, of random vectors it does not."""
 
     def spread(table):
         products = table @ table.T
         return max(products.diagonal(distance).std().item() for distance in range(20))
 
-    assert spread(positions_of(EduBertModel(EduBertConfig(**BERT, position_init="sinusoidal")))) < 1e-5
-    assert spread(positions_of(EduBertModel(EduBertConfig(**BERT)))) > 0.1
+    assert spread(positions_of(EduBertModel(EduBertConfig(**TINY["bert"], position_init="sinusoidal")))) < 1e-5
+    assert spread(positions_of(EduBertModel(EduBertConfig(**TINY["bert"])))) > 0.1
 
 
-def test_positions_that_began_as_sinusoids_keep_what_they_learnt(tmp_path):
-    model = EduBertForMaskedLM(EduBertConfig(**BERT, position_init="sinusoidal")).eval()
+def test_trained_positions_load_over_their_initialisation(tmp_path):
+    model = EduBertForMaskedLM(EduBertConfig(**TINY["bert"], position_init="sinusoidal")).eval()
     positions_of(model.model).data.normal_()
     model.save_pretrained(tmp_path)
     assert torch.equal(positions_of(EduBertModel.from_pretrained(tmp_path)), positions_of(model.model))
-    assert_close(to_transformers(model).eval()(words(2, LENGTH)).logits, model(words(2, LENGTH)).logits)
+    assert_close(to_transformers(model).eval()(random_ids(2, LENGTH)).logits, model(random_ids(2, LENGTH)).logits)

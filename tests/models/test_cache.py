@@ -1,12 +1,12 @@
 """The recurrent state as a transformers cache."""
 
 import torch
-from tiny import LANGUAGE_MODELS, LENGTH, words
+from tiny import CASES, LENGTH, random_ids
 from transformers import Cache
 
 from hf_edu_models.models.blocks_cache import RecurrentCache
 
-LSTM = next(case for case in LANGUAGE_MODELS if case.name == "lstm")
+LSTM = CASES["recurrent"]
 
 
 def fill(batch=3):
@@ -24,7 +24,7 @@ def test_it_is_a_cache():
     assert cache.state(3) is None and len(cache.state(0)) == 2 and len(cache.state(2)) == 1
 
 
-def test_beams_move_state_and_memory():
+def test_beams_reorder_hidden_and_cell_state():
     cache = fill()
     before = [cache.state(level) for level in range(3)]
     copies = [[part.clone() for part in state] for state in before]
@@ -36,7 +36,7 @@ def test_beams_move_state_and_memory():
             assert torch.equal(old, copy), "a state that was handed out stays as it was"
 
 
-def test_rows_are_repeated_and_chosen():
+def test_rows_are_repeated_and_selected():
     cache = fill()
     hidden = cache.state(0)[0]
     cache.batch_repeat_interleave(2)
@@ -47,9 +47,9 @@ def test_rows_are_repeated_and_chosen():
     assert cache.get_seq_length() == 0 and not cache.state(0)[1].any()
 
 
-def test_a_detached_copy_has_the_values_but_not_the_graph():
+def test_a_detached_copy_has_the_values_without_the_graph():
     model = LSTM.build()
-    cache = model(words(2, LENGTH), use_cache=True).past_key_values
+    cache = model(random_ids(2, LENGTH), use_cache=True).past_key_values
     copy = cache.detach()
     assert copy.get_seq_length() == LENGTH and copy is not cache
     for level in range(len(cache)):

@@ -1,4 +1,4 @@
-"""Our dropout is dropout."""
+"""Dropout against its definition."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from hf_edu_models.models.blocks_dropout import Dropout
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
-def test_the_right_share_is_dropped_and_the_mean_stays(share):
+def test_dropout_probability_and_scale(share):
     layer = Dropout(share)
     states = torch.ones(1001, 203)  # no multiple of four
     outputs = layer(states)
@@ -18,8 +18,8 @@ def test_the_right_share_is_dropped_and_the_mean_stays(share):
     assert_close(outputs[outputs != 0].unique(), torch.tensor([1 / (1 - share)]), rtol=1e-4, atol=0)
 
 
-def test_neighbours_are_independent():
-    """Four decisions come from one draw: none may follow from another."""
+def test_elements_are_dropped_independently():
+    """One random draw decides on four elements."""
     outputs = (Dropout(0.5)(torch.ones(40_000, 4)) == 0).float()
     correlations = torch.corrcoef(outputs.t()) - torch.eye(4)
     assert correlations.abs().max() < 0.03
@@ -27,7 +27,7 @@ def test_neighbours_are_independent():
     assert abs(torch.corrcoef(torch.stack([lines[:-1], lines[1:]]))[0, 1]) < 0.02
 
 
-def test_gradient_seed_and_ends():
+def test_gradient_seed_and_limits():
     states = torch.randn(50, 7, requires_grad=True)
     layer = Dropout(0.3)
     torch.manual_seed(3)

@@ -1,8 +1,10 @@
-"""Rung 1 against the paper's formula, written out."""
+"""Feed-forward language model against the paper's formula, and old checkpoints."""
 
 import pytest
 import torch
-from tiny import FEEDFORWARD, LANGUAGE_MODELS, words
+import transformers
+from safetensors.torch import save_file
+from tiny import CASES, TINY, random_ids
 from torch.testing import assert_close
 
 from hf_edu_models import EduFeedForwardConfig, EduFeedForwardForCausalLM
@@ -10,10 +12,10 @@ from hf_edu_models import EduFeedForwardConfig, EduFeedForwardForCausalLM
 
 @pytest.mark.parametrize("direct", [True, False])
 def test_the_papers_formula(direct):
-    model = LANGUAGE_MODELS[1 if direct else 0].build()
-    ids = words(1, 6)
+    model = CASES["feedforward" if direct else "feedforward-indirect"].build()
+    ids = random_ids(1, 6)
     logits = model(ids).logits[0]
-    vectors, hidden, output = model.embed_tokens.weight, model.layer.hidden_proj, model.lm_head
+    vectors, hidden, output = model.model.embed_tokens.weight, model.model.layer.hidden_proj, model.lm_head
     for position in range(2, 6):
         window = vectors[ids[0, position - 2 : position + 1]].flatten()  # x
         features = torch.tanh(hidden.bias + hidden.weight @ window)
@@ -22,9 +24,9 @@ def test_the_papers_formula(direct):
         assert_close(logits[position], expected)
 
 
-def test_a_word_before_the_window_is_forgotten():
-    model = LANGUAGE_MODELS[0].build()
-    ids = words(2, 7)
+def test_a_token_before_the_window_has_no_effect():
+    model = CASES["feedforward-indirect"].build()
+    ids = random_ids(2, 7)
     changed = ids.clone()
     changed[:, 0] = (ids[:, 0] + 1) % 29
     before, after = model(ids).logits, model(changed).logits
@@ -32,8 +34,27 @@ def test_a_word_before_the_window_is_forgotten():
     assert_close(before[:, 3:], after[:, 3:])
 
 
-def test_a_window_of_one_word_is_a_bigram_model():
-    model = EduFeedForwardForCausalLM(EduFeedForwardConfig(**FEEDFORWARD | {"window_size": 1})).eval()
+def test_a_window_of_one_token_is_a_bigram_model():
+    model = EduFeedForwardForCausalLM(EduFeedForwardConfig(**TINY["feedforward"] | {"window_size": 1})).eval()
     logits = model(torch.tensor([[5, 6, 5, 7, 5]])).logits[0]
     assert_close(logits[[0, 2]], logits[[4, 4]])
     assert model.generate(torch.tensor([[5]]), max_new_tokens=4, eos_token_id=None).shape == (1, 5)
+
+
+@pytest.mark.parametrize("case", [CASES["feedforward-indirect"], CASES["feedforward"]], ids=["window", "direct"])
+def test_checkpoints_from_before_the_base_model_load(case, tmp_path):
+    """They have its parameters without the prefix `model.`; from_pretrained and load_state_dict both rename them."""
+    model = case.build(seed=1)
+    old_keys = {name.removeprefix("model."): parameter for name, parameter in model.state_dict().items()}
+    assert "embed_tokens.weight" in old_keys and "layer.hidden_proj.bias" in old_keys
+    model.config.save_pretrained(tmp_path)
+    save_file(old_keys, tmp_path / "model.safetensors", metadata={"format": "pt"})
+    loaded, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, output_loading_info=True)
+    assert not any(report.values())
+    other = case.build(seed=2)
+    other.load_state_dict(old_keys, strict=True)
+    body = transformers.AutoModel.from_pretrained(tmp_path)
+    expected = model(random_ids(2, 6), output_hidden_states=True)
+    assert torch.equal(body(random_ids(2, 6)).last_hidden_state, expected.hidden_states[-1])
+    for same in (loaded, other):
+        assert torch.equal(same(random_ids(2, 6)).logits, expected.logits)

@@ -3,11 +3,11 @@
 import pytest
 import torch
 import torch.nn.functional as F
-from tiny import LENGTH, SOURCE, TRANSLATORS, by_name, words
+from tiny import LENGTH, SOURCE, TRANSLATORS, by_name, random_ids
 from torch import nn
 from torch.testing import assert_close
 
-from hf_edu_models.models.blocks_losses import classification_loss, logits_loss, next_words, token_loss
+from hf_edu_models.models.blocks_losses import classification_loss, logits_loss, shift_labels, token_loss
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -28,7 +28,7 @@ def test_token_loss_is_cross_entropy(bias, chunk_size, smoothing):
         assert_close(ours, reference)
 
 
-def test_token_loss_bears_large_logits():
+def test_token_loss_is_finite_for_large_logits():
     head = nn.Linear(2, 3, bias=False)
     nn.init.constant_(head.weight, 1000.0)
     head.weight.data[1] = -1000.0
@@ -39,7 +39,7 @@ def test_token_loss_bears_large_logits():
     assert hidden_states.grad.isfinite().all()
 
 
-def test_nothing_is_kept_without_a_gradient():
+def test_token_loss_without_gradient_has_no_graph():
     head = nn.Linear(5, 11)
     with torch.no_grad():
         assert token_loss(torch.randn(2, 3, 5), head, torch.zeros(2, 3, dtype=torch.long)).grad_fn is None
@@ -54,8 +54,8 @@ def test_token_loss_holds_one_chunk_of_logits():
     assert 10 * 64 * 4 <= largest < 40 * 64 * 4
 
 
-def test_labels_move_one_place():
-    assert next_words(torch.tensor([[4, 5, 6], [7, -100, 8]])).tolist() == [[5, 6, -100], [-100, 8, -100]]
+def test_labels_shift_by_one_position():
+    assert shift_labels(torch.tensor([[4, 5, 6], [7, -100, 8]])).tolist() == [[5, 6, -100], [-100, 8, -100]]
 
 
 class Config:
@@ -71,7 +71,7 @@ class Config:
         (torch.tensor([0.5, 2.5]), 1, "regression", lambda logits, labels: F.mse_loss(logits.squeeze(1), labels)),
     ],
 )
-def test_the_three_problems(labels, num_labels, problem, reference):
+def test_the_three_problem_types(labels, num_labels, problem, reference):
     config, logits = Config(num_labels=num_labels), torch.randn(2, num_labels)
     assert_close(classification_loss(logits, labels, config), reference(logits, labels))
     assert config.problem_type == problem
@@ -80,7 +80,7 @@ def test_the_three_problems(labels, num_labels, problem, reference):
     assert_close(half, reference(logits, labels) / 2)
 
 
-def test_logits_loss_in_half_precision_is_taken_in_float32():
+def test_logits_loss_of_bfloat16_is_computed_in_float32():
     logits, labels = torch.randn(6, 9).bfloat16(), torch.arange(6)
     assert_close(logits_loss(logits, labels), F.cross_entropy(logits.float(), labels))
 
@@ -88,7 +88,7 @@ def test_logits_loss_in_half_precision_is_taken_in_float32():
 @pytest.mark.parametrize("case", **by_name(TRANSLATORS))
 def test_label_smoothing_is_torchs_and_only_in_training(case):
     model = case.build(label_smoothing=0.3).train()
-    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
+    inputs = {"input_ids": random_ids(2, SOURCE), "labels": random_ids(2, LENGTH, seed=2)}
     inputs["labels"][1, 4:] = -100
     logits, labels = model(**inputs, skip_logits=False).logits.flatten(0, 1), inputs["labels"].flatten()
     expected = F.cross_entropy(logits, labels, label_smoothing=0.3)

@@ -1,4 +1,4 @@
-"""The models travel: their folder imports nothing that a stranger's machine lacks, and checkpoints carry their code."""
+"""The models travel: they import only torch and transformers, and checkpoints carry their code."""
 
 import ast
 import json
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tiny import ALL, SIZES, inputs_for, logits_of
+from tiny import ALL, VOCABULARY, inputs_for, logits_of
 
 import hf_edu_models
 from hf_edu_models import LADDER
@@ -62,7 +62,7 @@ def test_every_file_travels():
         '"""\nfrom .blocks_recurrent import unroll\n"""',
     ],
 )
-def test_what_does_not_travel_is_found(line, tmp_path):
+def test_imports_that_do_not_travel_are_found(line, tmp_path):
     file = tmp_path / "modeling_bad.py"
     file.write_text(line + "\n")
     assert import_errors(file, {"blocks_recurrent"})
@@ -107,12 +107,12 @@ json.dump(answers, open(sys.argv[2], "w"))
 """
 
 
-def test_checkpoints_load_where_the_package_is_not(tmp_path):
-    """One process that cannot import us opens every rung's checkpoint in every head of the rung."""
+def test_checkpoints_load_without_the_package(tmp_path):
+    """A process that cannot import the package loads the checkpoint of every rung into every head."""
     jobs, models = [], {}
     for rung in LADDER:
         case = next(case for case in ALL if case.head in rung.config.heads.values())
-        folder = str(tmp_path / rung.stem)
+        folder = str(tmp_path / rung.name)
         case.build().save_pretrained(folder)
         for auto, name in rung.config.heads.items():
             jobs.append((folder, auto, {key: value.tolist() for key, value in inputs_for(case).items()}))
@@ -138,7 +138,7 @@ def test_checkpoints_load_where_the_package_is_not(tmp_path):
             )
 
 
-def test_a_package_in_hand_wins_over_code_in_the_folder(tmp_path):
+def test_the_installed_package_wins_over_remote_code(tmp_path):
     model = ALL[0].build()
     model.save_pretrained(tmp_path)
     loaded = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, trust_remote_code=True)
@@ -151,5 +151,5 @@ def test_importing_and_registering_again_is_harmless():
     for rung in LADDER:
         assert transformers.AutoConfig.for_model(rung.model_type).__class__ is rung.config
         for auto, head in rung.heads.items():
-            config = rung.config(vocab_size=SIZES["vocab_size"])
+            config = rung.config(vocab_size=VOCABULARY)
             assert getattr(transformers, auto)._model_mapping[type(config)] is head

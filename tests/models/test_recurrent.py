@@ -1,9 +1,9 @@
-"""Rung 2 against torch's own layers."""
+"""Recurrent models against torch's own layers."""
 
 import pytest
 import torch
 import transformers
-from tiny import LENGTH, RECURRENT, words
+from tiny import LENGTH, TINY, random_ids
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
@@ -23,7 +23,7 @@ PARAMETERS = {
 
 
 def copy_weights(stack, reference):
-    """Put our weights into torch's layer."""
+    """Copy our weights into torch's layer."""
     with torch.no_grad():
         for level, layer in enumerate(stack.layers):
             for cell, suffix in zip(layer.cells(), ("", "_reverse"), strict=False):
@@ -40,9 +40,9 @@ def test_parity_with_torch(cell, both_ways, form):
     copy_weights(stack, reference)
     inputs = torch.randn(3, LENGTH, 5, dtype=torch.double, requires_grad=True)
     lengths = torch.tensor([7, 2, 5])
-    keep = torch.arange(LENGTH) < lengths[:, None]
+    real = torch.arange(LENGTH) < lengths[:, None]
 
-    for mask in (None, keep):
+    for mask in (None, real):
         outputs, states = stack(inputs, [None, None], mask, form)
         if mask is None:
             expected, end = reference(inputs)
@@ -59,13 +59,13 @@ def test_parity_with_torch(cell, both_ways, form):
 
 
 @pytest.mark.parametrize("cell", CELLS)
-def test_a_stretch_without_a_token_leaves_the_state(cell):
-    """Truncated backpropagation may meet rows that have ended."""
+def test_padding_alone_leaves_the_state(cell):
+    """In truncated backpropagation through time some rows end before others."""
     stack = RecurrentStack(cell, 5, 4, 1, 0.0)
     inputs = torch.randn(2, 3, 5)
     start = tuple(torch.randn(2, 4) for _ in range(CELLS[cell].state_tensors))
-    keep = torch.tensor([[True, True, False], [False, False, False]])
-    eager, fused = (stack(inputs, [start], keep, form) for form in ("eager", "fused"))
+    mask = torch.tensor([[True, True, False], [False, False, False]])
+    eager, fused = (stack(inputs, [start], mask, form) for form in ("eager", "fused"))
     assert_close(eager, fused)
     assert torch.equal(fused[1][0][0][1], start[0][1])
 
@@ -77,32 +77,34 @@ def test_the_gates_of_an_lstm():
         nn.init.zeros_(parameter)
     log2, log3 = torch.tensor([2.0, 3.0]).log()
     cell.input_weight.data[:, 0] = torch.stack([log3 * 0, log3, log2, log3])  # input, forget, candidate, output
-    hidden, memory = cell(torch.ones(1, 1), (torch.zeros(1, 1), torch.full((1, 1), 0.4)))
-    assert_close(memory.item(), 0.75 * 0.4 + 0.5 * 0.6)
+    hidden, cell_state = cell(torch.ones(1, 1), (torch.zeros(1, 1), torch.full((1, 1), 0.4)))
+    assert_close(cell_state.item(), 0.75 * 0.4 + 0.5 * 0.6)
     assert_close(hidden.item(), 0.75 * torch.tensor(0.6).tanh().item())
 
 
-def test_where_the_forget_gate_starts():
+def test_initial_forget_gate_bias():
     for bias in (0.0, 2.5):
-        model = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT, forget_gate_bias=bias))
+        model = EduRecurrentForCausalLM(EduRecurrentConfig(**TINY["recurrent"], forget_gate_bias=bias))
         cell = model.model.stack.layers[1].forward_cell
         assert cell.input_bias.tolist() == [0.0] * 12 + [bias] * 12 + [0.0] * 24
         assert not cell.state_bias.any()
 
 
-def test_dropout_lies_between_layers_only():
-    model = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT | {"num_hidden_layers": 1, "dropout": 0.5})).train()
+def test_dropout_is_between_layers_only():
+    model = EduRecurrentForCausalLM(
+        EduRecurrentConfig(**TINY["recurrent"] | {"num_hidden_layers": 1, "dropout": 0.5})
+    ).train()
     model.model.dropout.p = model.dropout.p = 0.0
-    ids = words(2, LENGTH)
+    ids = random_ids(2, LENGTH)
     assert_close(model(ids, skip_logits=False).logits, model(ids, skip_logits=False).logits)
-    deep = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT | {"dropout": 0.5})).train()
+    deep = EduRecurrentForCausalLM(EduRecurrentConfig(**TINY["recurrent"] | {"dropout": 0.5})).train()
     deep.model.dropout.p = deep.dropout.p = 0.0
     assert not torch.allclose(deep(ids, skip_logits=False).logits, deep(ids, skip_logits=False).logits)
 
 
 def test_truncated_backpropagation_carries_the_state_and_cuts_the_gradient():
-    model = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT)).eval()
-    ids = words(2, 8)
+    model = EduRecurrentForCausalLM(EduRecurrentConfig(**TINY["recurrent"])).eval()
+    ids = random_ids(2, 8)
     whole = model(ids).logits
     cache = model(ids[:, :5], use_cache=True).past_key_values
     read_before = torch.tensor([word for word in ids[:, :5].unique() if word not in ids[:, 5:]])
@@ -116,7 +118,7 @@ def test_truncated_backpropagation_carries_the_state_and_cuts_the_gradient():
 def test_window_attention_by_hand():
     layer = WindowAttention(4, window=2)
     states = torch.randn(1, 5, 4)
-    outputs, weights, memory = layer(states, layer.start(states), None)
+    outputs, weights, window_states = layer(states, layer.start(states), None)
     for position in range(5):
         past = states[0, max(0, position - 2) : position]
         context = torch.zeros(4)
@@ -129,20 +131,20 @@ def test_window_attention_by_hand():
         expected = torch.tanh(layer.output_proj(torch.cat([states[0, position], context])))
         assert_close(outputs[0, position], expected)
     assert not weights[0, 0].any()
-    assert_close(memory[0], states[:, 3:])
+    assert_close(window_states[0], states[:, 3:])
 
 
-def test_window_attention_is_shown():
-    model = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT, attention_window=3)).eval()
-    outputs = model(words(2, LENGTH), output_attentions=True)
+def test_window_attention_is_returned():
+    model = EduRecurrentForCausalLM(EduRecurrentConfig(**TINY["recurrent"], attention_window=3)).eval()
+    outputs = model(random_ids(2, LENGTH), output_attentions=True)
     assert outputs.attentions[0].shape == (2, 1, LENGTH, 3)
     assert_close(outputs.attentions[0][:, :, 1:].sum(-1), torch.ones(2, 1, LENGTH - 1))
 
 
 def test_a_classifier_reads_where_each_direction_ends():
-    settings = RECURRENT | {"num_hidden_layers": 1, "bidirectional": True}
+    settings = TINY["recurrent"] | {"num_hidden_layers": 1, "bidirectional": True}
     model = EduRecurrentForSequenceClassification(EduRecurrentConfig(**settings)).eval()
-    ids = words(1, 6)
+    ids = random_ids(1, 6)
     reference = nn.LSTM(10, 12, batch_first=True, bidirectional=True)
     copy_weights(model.model.stack, reference)
     _, (ends, _) = reference(model.model.embed_tokens(ids))
@@ -158,13 +160,13 @@ def test_a_classifier_reads_where_each_direction_ends():
         ("regression", 2, torch.tensor([[0.3, 2.0], [1.0, 1.5]])),
     ],
 )
-def test_the_problems_of_a_classifier(problem, num_labels, labels, tmp_path):
-    config = EduRecurrentConfig(**RECURRENT, num_labels=num_labels, problem_type=problem)
+def test_the_problem_types_of_a_classifier(problem, num_labels, labels, tmp_path):
+    config = EduRecurrentConfig(**TINY["recurrent"], num_labels=num_labels, problem_type=problem)
     model = EduRecurrentForSequenceClassification(config)
     optimizer = torch.optim.Adam(model.parameters(), 0.05)
     first = None
     for _ in range(60):
-        loss = model(words(2, LENGTH), labels=labels).loss
+        loss = model(random_ids(2, LENGTH), labels=labels).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -174,9 +176,9 @@ def test_the_problems_of_a_classifier(problem, num_labels, labels, tmp_path):
     assert EduRecurrentForSequenceClassification.from_pretrained(tmp_path).config.problem_type == problem
 
 
-def test_a_body_opens_in_every_head(tmp_path):
-    """Train as a language model, then classify: the body stays, the head starts as the configuration says."""
-    language_model = EduRecurrentForCausalLM(EduRecurrentConfig(**RECURRENT))
+def test_a_model_loads_into_every_head(tmp_path):
+    """Train as a language model, then classify: the model is loaded, the head is initialised."""
+    language_model = EduRecurrentForCausalLM(EduRecurrentConfig(**TINY["recurrent"]))
     language_model.save_pretrained(tmp_path)
     for auto, name in EduRecurrentConfig.heads.items():
         loaded = getattr(transformers, auto).from_pretrained(tmp_path)

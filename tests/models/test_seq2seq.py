@@ -1,16 +1,16 @@
-"""Rung 3: the two papers' decoders, reversal and scheduled sampling."""
+"""Sequence to sequence: the decoders of the two papers, reversal and scheduled sampling."""
 
 import pytest
 import torch
 import torch.nn.functional as F
 from test_recurrent import copy_weights
-from tiny import LENGTH, SEQ2SEQ, SOURCE, TRANSLATORS, words
+from tiny import CASES, LENGTH, SOURCE, TINY, random_ids
 from torch import nn
 from torch.testing import assert_close
 
 from hf_edu_models import EduSeq2SeqConfig, EduSeq2SeqForConditionalGeneration
 
-SUTSKEVER, CHO = TRANSLATORS[0], next(case for case in TRANSLATORS if case.name == "cho")
+SUTSKEVER, CHO = CASES["seq2seq"], CASES["seq2seq-cho"]
 
 
 def test_sutskever_is_two_lstms():
@@ -18,7 +18,7 @@ def test_sutskever_is_two_lstms():
     encoder, decoder = (nn.LSTM(10, 12, 2, batch_first=True) for _ in range(2))
     copy_weights(model.model.encoder.stack, encoder)
     copy_weights(model.model.decoder.stack, decoder)
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     _, state = encoder(model.model.encoder.embed_tokens(source.flip(1)))
     states, _ = decoder(model.model.decoder.embed_tokens(target), state)
     assert_close(model(input_ids=source, decoder_input_ids=target).logits, model.lm_head(states))
@@ -37,7 +37,7 @@ def test_cho_gives_the_context_to_every_step_and_to_the_output():
             "bias_hh": cell.state_bias,
         }
     )
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     context = encoder(model.model.encoder.embed_tokens(source))[0][:, -1]
     hidden = torch.tanh(parts.start_proj(context))
     logits = []
@@ -52,7 +52,7 @@ def test_cho_gives_the_context_to_every_step_and_to_the_output():
 @pytest.mark.parametrize("case", [SUTSKEVER, CHO], ids=["sutskever", "cho"])
 def test_reversal_is_reading_the_reversed_source(case):
     forward, backward = case.build(reverse_source=False), case.build(reverse_source=True)
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     expected = forward(input_ids=source.flip(1), decoder_input_ids=target)
     found = backward(input_ids=source, decoder_input_ids=target)
     assert_close(found.logits, expected.logits)
@@ -61,12 +61,12 @@ def test_reversal_is_reading_the_reversed_source(case):
     assert not torch.allclose(forward(input_ids=source, decoder_input_ids=target).logits, found.logits)
 
 
-def test_only_the_start_knows_the_source_of_sutskever():
-    """With the state replaced, nothing of the source is left; Cho's decoder still sees it."""
+def test_sutskever_gets_the_source_through_the_state_alone():
+    """With another state nothing of the source is left; Cho's decoder still reads its context."""
     for case, forgets in ((SUTSKEVER, True), (CHO, False)):
         model = case.build()
-        one, other = ({"input_ids": words(2, SOURCE, seed=seed)} for seed in (1, 2))
-        prefix, rest = words(2, 1, seed=3), words(2, 3, seed=4)
+        one, other = ({"input_ids": random_ids(2, SOURCE, seed=seed)} for seed in (1, 2))
+        prefix, rest = random_ids(2, 1, seed=3), random_ids(2, 3, seed=4)
         cache = model(**one, decoder_input_ids=prefix, use_cache=True).past_key_values
         logits = [
             model(**source, decoder_input_ids=rest, past_key_values=cache, use_cache=False).logits
@@ -76,8 +76,8 @@ def test_only_the_start_knows_the_source_of_sutskever():
 
 
 def own_words(model, source, length):
-    """What the model says when it hears only itself, without `generate`."""
-    fed = torch.ones(len(source), 1, dtype=torch.long)
+    """Greedy decoding without `generate`."""
+    fed = torch.full((len(source), 1), model.config.decoder_start_token_id)
     while fed.shape[1] < length:
         logits = model(input_ids=source, decoder_input_ids=fed, skip_logits=False).logits
         fed = torch.cat([fed, logits[:, -1:].argmax(-1)], dim=1)
@@ -85,9 +85,9 @@ def own_words(model, source, length):
 
 
 @pytest.mark.parametrize("case", [SUTSKEVER, CHO], ids=["sutskever", "cho"])
-def test_without_a_teacher_the_model_hears_itself(case):
+def test_without_teacher_forcing_the_decoder_reads_its_predictions(case):
     model = case.build(teacher_forcing_ratio=0.0).train()
-    source, labels = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, labels = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     labels[1, 4:] = -100
     outputs = model(input_ids=source, labels=labels, skip_logits=False)
     heard = own_words(model, source, LENGTH)
@@ -98,13 +98,13 @@ def test_without_a_teacher_the_model_hears_itself(case):
     assert all(parameter.grad is not None for parameter in model.parameters())
 
 
-def test_a_ratio_between_mixes_and_evaluation_never_does():
+def test_scheduled_sampling_in_training_only():
     model = SUTSKEVER.build(teacher_forcing_ratio=0.5)
-    inputs = {"input_ids": words(64, SOURCE), "labels": words(64, LENGTH, seed=2)}
+    inputs = {"input_ids": random_ids(64, SOURCE), "labels": random_ids(64, LENGTH, seed=2)}
     reference = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
     encoder_outputs = model.get_encoder()(inputs["input_ids"])
     model.train()
-    fed = model.words_to_feed(reference, encoder_outputs, None)
+    fed = model.training_decoder_inputs(reference, encoder_outputs, None)
     assert torch.equal(fed[:, 0], reference[:, 0])
     kept = (fed == reference)[:, 1:].float().mean().item()
     assert 0.4 < kept < 0.62, "half are the reference's, and a few of the model's own agree"
@@ -113,8 +113,8 @@ def test_a_ratio_between_mixes_and_evaluation_never_does():
     assert_close(model(**inputs).loss, SUTSKEVER.build()(**inputs).loss)
 
 
-def test_starting_weights_are_the_papers():
-    model = EduSeq2SeqForConditionalGeneration(EduSeq2SeqConfig(**SEQ2SEQ | {"initializer_range": 0.08}))
+def test_initialisation_is_the_papers():
+    model = EduSeq2SeqForConditionalGeneration(EduSeq2SeqConfig(**TINY["seq2seq"] | {"initializer_range": 0.08}))
     for name, parameter in model.named_parameters():
         if "weight" in name:
             assert 0.07 < parameter.abs().max() <= 0.08, name

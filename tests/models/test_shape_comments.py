@@ -1,4 +1,4 @@
-"""A shape that a comment gives is the shape that the tensor has.
+"""Every shape comment is the shape of its tensor.
 
 The tiny models are run with a tracer on. Behind every line of `models/` that ends in `# (B, T, D)` the tensor that the
 line made is looked at: its letters must have one meaning within the call and a size that the tiny models have.
@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import ALL, BATCH, CHOICES, LENGTH, SOURCE, inputs_for, pad, targets_for, words
+from tiny import ALL, BATCH, CASES, CHOICES, LENGTH, SOURCE, inputs_for, pad, random_ids, targets_for
 
 import hf_edu_models
+from hf_edu_models.auto import AXES
 
 FOLDER = Path(hf_edu_models.__file__).parent / "models"
 COMMENT = re.compile(r"# \(([A-Z0-9, +]+?),?\)(?:  |$|, )")
@@ -21,7 +22,7 @@ COMMENT = re.compile(r"# \(([A-Z0-9, +]+?),?\)(?:  |$|, )")
 SIZES = {
     "H": {3},
     "K": {4},
-    "N": {BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},
+    "N": {AXES["sentences"], BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},  # sentences, or unpadded tokens
     "B": {BATCH, BATCH * CHOICES},
     "T": {1, SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources too
     "S": {SOURCE, LENGTH, LENGTH + 2},
@@ -54,7 +55,7 @@ def commented_lines() -> dict[str, dict[int, tuple[str, list[str]]]]:
 
 
 class Tracer:
-    """Looks at each commented tensor when the line after it is reached."""
+    """Checks each commented tensor when the line after it is reached."""
 
     def __init__(self, lines, sizes=SIZES):
         self.lines, self.sizes = lines, sizes
@@ -105,12 +106,15 @@ def run_everything():
             inputs["input_ids"], inputs["attention_mask"], _ = pad(inputs["input_ids"], "left")
             with torch.no_grad():
                 model.eval()(**inputs)
-            if case.task == "seq2seq":
+            if case.task == "translation":
                 model(input_ids=inputs["input_ids"], **targets_for(case))
-    forgetful = next(case for case in ALL if case.name == "cho").build(teacher_forcing_ratio=0.5).train()
-    penalised = next(case for case in ALL if case.name == "transformer-paper").build(head_diversity_weight=0.1).train()
-    penalised(input_ids=words(BATCH, SOURCE), labels=words(BATCH, LENGTH))
-    forgetful(input_ids=words(BATCH, SOURCE), labels=words(BATCH, LENGTH))
+    packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4
+    CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
+    CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)
+    forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
+    penalised = CASES["transformer"].build(head_diversity_weight=0.1).train()
+    penalised(input_ids=random_ids(BATCH, SOURCE), labels=random_ids(BATCH, LENGTH))
+    forgetful(input_ids=random_ids(BATCH, SOURCE), labels=random_ids(BATCH, LENGTH))
 
 
 def traced(tracer, run):
@@ -138,8 +142,8 @@ def test_every_shape_comment_is_true_and_reached():
     assert len(expected) > 60
 
 
-def test_a_shape_stands_on_an_assignment():
-    """Anywhere else nobody checks it."""
+def test_shape_comments_are_on_assignments():
+    """Elsewhere they would not be checked."""
     known = commented_lines()
     for file in FOLDER.glob("*.py"):
         ends = set()
@@ -151,7 +155,7 @@ def test_a_shape_stands_on_an_assignment():
 
 
 @pytest.mark.parametrize("comment, is_right", [("(B, T)", True), ("(T, B)", False), ("(B,)", False), ("(B, 1)", False)])
-def test_the_tracer_finds_a_wrong_comment(comment, is_right, tmp_path):
+def test_the_tracer_finds_a_wrong_shape(comment, is_right, tmp_path):
     file = tmp_path / "wrong.py"
     file.write_text(f"import torch\ndef make():\n    states = torch.zeros(2, 7)  # {comment}\n    return states\n")
     space = {}

@@ -1,4 +1,4 @@
-"""Rung 5 against torch's own attention and Transformer."""
+"""The Transformer against torch's own attention and layers."""
 
 import math
 
@@ -6,26 +6,30 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tiny import ATTENTION, LENGTH, SOURCE, TRANSLATORS, words
+from tiny import CASES, LENGTH, SOURCE, TINY, TRANSLATORS, by_name, random_ids
 from torch import nn
 from torch.testing import assert_close
+from transformers.cache_utils import DynamicLayer
 
 from hf_edu_models import EduTransformerConfig, EduTransformerForConditionalGeneration
+from hf_edu_models.models.blocks_cache import SharedSourceLayer
 from hf_edu_models.models.blocks_positions import SinusoidalPositions
-from hf_edu_models.models.blocks_transformer import MultiHeadAttention, Packing, eager_attention, head_diversity
+from hf_edu_models.models.blocks_transformer import MultiHeadAttention, eager_attention
+from hf_edu_models.models.blocks_unpadding import Unpadding
+from hf_edu_models.models.modeling_transformer import head_diversity
 
-CASES = {case.name.removeprefix("transformer-"): case for case in TRANSLATORS if "transformer" in case.name}
-PAPER = CASES["paper"]
+TRANSFORMERS = [case for case in TRANSLATORS if case.name.startswith("transformer")]
+PAPER = CASES["transformer"]
 
 
 def test_eager_attention_is_torchs():
     query, key, value = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
-    keep = torch.rand(2, 1, 7, 5) > 0.3
-    keep[..., 0] = True
-    mask = torch.zeros(keep.shape).masked_fill(~keep, torch.finfo(torch.float32).min)
+    visible = torch.rand(2, 1, 7, 5) > 0.3
+    visible[..., 0] = True
+    mask = torch.zeros(visible.shape).masked_fill(~visible, torch.finfo(torch.float32).min)
     module = nn.Module()
-    for given, reference in ((None, None), (mask, keep)):
-        heads, weights = eager_attention(module, query, key, value, given, scaling=4**-0.5)
+    for attention_mask, reference in ((None, None), (mask, visible)):
+        heads, weights = eager_attention(module, query, key, value, attention_mask, scaling=4**-0.5)
         expected = F.scaled_dot_product_attention(query, key, value, attn_mask=reference)
         assert_close(heads, expected.transpose(1, 2))
         assert_close(weights.sum(-1), torch.ones(2, 3, 7))
@@ -34,7 +38,7 @@ def test_eager_attention_is_torchs():
 @pytest.mark.parametrize("form", ["eager", "sdpa"])
 @pytest.mark.parametrize("is_cross", [False, True])
 def test_multi_head_attention_is_torchs(form, is_cross):
-    config = EduTransformerConfig(**ATTENTION, attention_bias=True)
+    config = EduTransformerConfig(**TINY["transformer"], attention_bias=True)
     ours = MultiHeadAttention(config, 0, is_cross=is_cross).eval()
     reference = nn.MultiheadAttention(12, 3, batch_first=True).eval()
     for parameter in reference.parameters():
@@ -48,8 +52,8 @@ def test_multi_head_attention_is_torchs(form, is_cross):
             for layer, rows in ((ours.q_proj, slice(0, 12)), (ours.kv_proj, slice(12, 36))):
                 layer.weight.copy_(weight[rows])
                 layer.bias.copy_(bias[rows])
-            memory = ours.keys_and_values(source, None)
-            found, weights = ours.look_at(states, *memory, None, form)
+            keys_and_values = ours.keys_and_values(source)
+            found, weights = ours.cross_attend(states, *keys_and_values, None, form)
             expected, expected_weights = reference(states, source, source, average_attn_weights=False)
         else:
             ours.qkv_proj.weight.copy_(weight)
@@ -62,7 +66,7 @@ def test_multi_head_attention_is_torchs(form, is_cross):
 
 
 def copy_layer(ours, theirs):
-    """Put our layer's weights into torch's."""
+    """Copy our layer's weights into torch's."""
     theirs.self_attn.in_proj_weight.copy_(ours.self_attention.qkv_proj.weight)
     theirs.self_attn.in_proj_bias.copy_(ours.self_attention.qkv_proj.bias)
     pairs = [
@@ -99,7 +103,7 @@ def test_the_whole_stack_is_torchs(norm_first):
             theirs.norm.load_state_dict(mine.final_norm.state_dict())
         else:
             theirs.norm = None
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     positions = SinusoidalPositions(12, "interleaved")
     vectors = [
         body.encoder.embed_tokens(ids) * math.sqrt(12) + positions(torch.arange(ids.shape[1]))
@@ -122,35 +126,35 @@ def test_sinusoids_are_the_papers():
 
 def test_sinusoids_have_no_last_position():
     model = PAPER.build(max_position_embeddings=4)
-    assert model(input_ids=words(1, 50), decoder_input_ids=words(1, 60)).logits.shape == (1, 60, 29)
+    assert model(input_ids=random_ids(1, 50), decoder_input_ids=random_ids(1, 60)).logits.shape == (1, 60, 29)
 
 
-def test_one_table_for_all_three(tmp_path):
+def test_embeddings_are_shared_and_tied(tmp_path):
     model = PAPER.build()
     model.save_pretrained(tmp_path)
     for same in (model, type(model).from_pretrained(tmp_path)):
         assert same.lm_head.weight is same.model.encoder.embed_tokens.weight
         assert same.model.decoder.embed_tokens is None
-    apart = CASES["newer"].build()
+    apart = CASES["transformer-pre-norm"].build()
     assert apart.lm_head.weight is apart.model.decoder.embed_tokens.weight
     assert apart.lm_head.weight is not apart.model.encoder.embed_tokens.weight
-    loose = CASES["concat"].build()
+    loose = CASES["transformer-concat"].build()
     assert loose.lm_head.weight is not loose.model.encoder.embed_tokens.weight
 
 
-def test_vectors_are_scaled_unless_told_not_to():
+def test_embeddings_are_scaled():
     scaled, plain = PAPER.build(), PAPER.build(scale_embeddings=False)
     plain.model.encoder.embed_tokens.weight.data *= math.sqrt(12)
-    source = words(2, SOURCE)
+    source = random_ids(2, SOURCE)
     assert_close(scaled.model.encoder(source)[0], plain.model.encoder(source)[0])
 
 
 @torch.no_grad()
-def test_ways_to_make_one_of_several_heads():
+def test_head_aggregations():
     heads = torch.randn(2, 7, 3, 4)
     for name in ("project", "concat", "mean"):
-        layer = MultiHeadAttention(EduTransformerConfig(**ATTENTION, head_aggregation=name), 0).output
-        found = layer(heads)
+        attention = MultiHeadAttention(EduTransformerConfig(**TINY["transformer"], head_aggregation=name), 0)
+        layer, found = attention.output, attention.output(attention.aggregate(heads))
         assert found.shape == (2, 7, 12)
         if name == "project":
             assert_close(found, heads.reshape(2, 7, 12) @ layer.weight.T)
@@ -161,7 +165,7 @@ def test_ways_to_make_one_of_several_heads():
 
 
 def test_the_diversity_penalty_by_hand():
-    """Two heads. Both on the first word: A A^T is all ones, off by two ones. One on each word: off by nothing."""
+    """Two heads. Both on the first token: A A^T - I has two ones. One on each token: it is zero."""
     same = torch.tensor([[[[1.0, 0.0]], [[1.0, 0.0]]]])  # (batch, heads, positions, words)
     apart = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])
     assert_close(head_diversity((same,), None), torch.tensor(2.0))
@@ -171,8 +175,8 @@ def test_the_diversity_penalty_by_hand():
     assert_close(head_diversity((both,), torch.tensor([[False, True]])), torch.tensor(0.0))
 
 
-def test_the_penalty_is_in_the_loss_of_training_only():
-    inputs = {"input_ids": words(2, SOURCE), "labels": words(2, LENGTH, seed=2)}
+def test_the_diversity_penalty_is_in_training_only():
+    inputs = {"input_ids": random_ids(2, SOURCE), "labels": random_ids(2, LENGTH, seed=2)}
     plain, penalised = PAPER.build(), PAPER.build(head_diversity_weight=0.5)
     assert_close(plain(**inputs).loss, penalised(**inputs).loss)
     loss, with_penalty = plain.train()(**inputs).loss, penalised.train()(**inputs)
@@ -187,83 +191,138 @@ def test_the_penalty_is_in_the_loss_of_training_only():
     assert penalised.attention_penalty(outputs, None) < 0.9 * first
 
 
-def test_packing_and_back():
+def test_unpad_and_pad():
     states = torch.randn(2, 4, 3)
-    packing = Packing(torch.tensor([1, 2, 5]), 2, 4)
-    packed = packing.pack(states)
-    assert_close(packed, torch.stack([states[0, 1], states[0, 2], states[1, 1]]))
-    back = packing.unpack(packed)
-    assert_close(back[0, 1:3], states[0, 1:3])
-    assert not back[0, 0].any() and not back[1, 2:].any()
+    unpadding = Unpadding(torch.tensor([1, 2, 5]), 2, 4)
+    unpadded = unpadding.unpad(states)
+    assert_close(unpadded, torch.stack([states[0, 1], states[0, 2], states[1, 1]]))
+    padded = unpadding.pad(unpadded)
+    assert_close(padded[0, 1:3], states[0, 1:3])
+    assert not padded[0, 0].any() and not padded[1, 2:].any()
+    assert Unpadding().unpad(states) is states and Unpadding().pad(states) is states
 
 
-def test_padding_is_left_out_of_the_work():
-    """Layers see only real tokens: source by its mask, target by its labels."""
+def test_layers_compute_no_padding():
+    """Layers get only real tokens: of the source by its mask, of the target by its labels."""
     model, seen = PAPER.build().train(), []
     for layer in (model.model.encoder.layers[0], model.model.decoder.layers[0]):
         layer.feed_forward.register_forward_pre_hook(lambda module, inputs: seen.append(tuple(inputs[0].shape)))
-    source, labels = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, labels = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     mask = torch.tensor([[1] * SOURCE, [1, 1, 0, 0, 0]])
     labels[1, 3:] = -100
     model(input_ids=source, attention_mask=mask, labels=labels).loss.backward()
     assert seen == [(SOURCE + 2, 12), (LENGTH + 3, 12)]
     seen.clear()
-    model(input_ids=source, labels=words(2, LENGTH))
+    model(input_ids=source, labels=random_ids(2, LENGTH))
     assert seen == [(2, SOURCE, 12), (2, LENGTH, 12)]
 
 
-def test_starting_weights():
-    model = EduTransformerForConditionalGeneration(EduTransformerConfig(**ATTENTION | {"hidden_size": 60}))
+def test_initialisation():
+    model = EduTransformerForConditionalGeneration(EduTransformerConfig(**TINY["transformer"] | {"hidden_size": 60}))
     assert_close(model.lm_head.weight.std().item(), 60**-0.5, rtol=0.1, atol=0)
     inner = model.model.encoder.layers[0].feed_forward.inner_proj.weight
     bound = math.sqrt(6 / (60 + 20))
     assert 0.95 * bound < inner.abs().max() <= bound
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("case", **by_name(TRANSFORMERS))
 @pytest.mark.parametrize("beams", [1, 3])
-def test_beams_share_their_source(name, beams):
-    """The source is projected once and not repeated, and every beam still sees its own."""
-    model, seen = CASES[name].build(), []
+def test_beams_share_their_source(case, beams):
+    """The source is projected once and not repeated, and every beam attends over its own."""
+    model, seen = case.build(), []
     attention = model.model.decoder.layers[0].cross_attention
     attention.kv_proj.register_forward_hook(lambda module, inputs, outputs: seen.append(outputs.numel()))
-    source = words(3, SOURCE)
+    source = random_ids(3, SOURCE)
     mask = torch.tensor([[1] * SOURCE, [1, 1, 1, 0, 0], [0, 1, 1, 1, 1]])
     options = {"max_new_tokens": 5, "eos_token_id": None, "output_attentions": True, "return_dict_in_generate": True}
     outputs = model.generate(source, attention_mask=mask, num_beams=beams, **options)
     assert len(seen) == 1 and seen[0] <= 3 * SOURCE * 24
-    given = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": outputs.sequences[:, :-1]}
-    expected = model(**given, output_attentions=True).cross_attentions
-    for layer, wanted in enumerate(expected):
+    inputs = {"input_ids": source, "attention_mask": mask, "decoder_input_ids": outputs.sequences[:, :-1]}
+    expected = model(**inputs, output_attentions=True).cross_attentions
+    for layer, expected_weights in enumerate(expected):
         weights = torch.cat([step[layer] for step in outputs.cross_attentions], dim=2)
         if beams > 1:
             rows = outputs.beam_indices[:, :5]
             weights = torch.stack([weights[rows[:, step], :, step] for step in range(5)], dim=2)
-        assert_close(weights, wanted)
+        assert_close(weights, expected_weights)
 
 
-BAHDANAU = next(case for case in TRANSLATORS if case.name == "bahdanau-additive-gru")
+BAHDANAU = CASES["bahdanau"]
 
 
 @pytest.mark.parametrize("case", [PAPER, BAHDANAU], ids=["transformer", "bahdanau"])
-def test_outputs_of_an_encoder_may_be_given(case):
+def test_encoder_outputs_as_input(case):
     model = case.build()
-    source, target = words(2, SOURCE), words(2, LENGTH, seed=2)
+    source, target = random_ids(2, SOURCE), random_ids(2, LENGTH, seed=2)
     logits = model(input_ids=source, decoder_input_ids=target).logits
     encoded = model.get_encoder()(source)
-    for given in (encoded, encoded.to_tuple()):
-        assert_close(model(encoder_outputs=given, decoder_input_ids=target).logits, logits)
+    for encoder_outputs in (encoded, encoded.to_tuple()):
+        assert_close(model(encoder_outputs=encoder_outputs, decoder_input_ids=target).logits, logits)
     model.generate(encoder_outputs=encoded, max_new_tokens=3)
     # What `generate` keeps for its steps is not left in the caller's outputs, where training would find it.
     model(encoder_outputs=encoded, labels=target).loss.backward()
     assert all(parameter.grad is not None for parameter in model.model.decoder.parameters())
 
 
-def test_outputs_of_an_encoder_may_be_given_to_generate():
+def test_generate_with_encoder_outputs():
     model = PAPER.build()
-    source = words(2, SOURCE)
+    source = random_ids(2, SOURCE)
     expected = model.generate(source, num_beams=3, max_new_tokens=6)
     encoded = model.get_encoder()(source)
     assert torch.equal(model.generate(encoder_outputs=encoded, num_beams=3, max_new_tokens=6), expected)
     other = transformers.modeling_outputs.BaseModelOutput(last_hidden_state=encoded.last_hidden_state)
     assert torch.equal(model.generate(encoder_outputs=other, num_beams=3, max_new_tokens=6), expected)
+
+
+def marian():
+    """transformers' own encoder-decoder."""
+    sizes = {"d_model": 12, "encoder_ffn_dim": 20, "decoder_ffn_dim": 20, "max_position_embeddings": 40}
+    sizes |= {f"{side}_{part}": number for side in ("encoder", "decoder") for part, number in LAYERS_AND_HEADS.items()}
+    ids = {"pad_token_id": 0, "decoder_start_token_id": 1, "bos_token_id": 1, "eos_token_id": 2}
+    ids["forced_eos_token_id"] = None
+    return transformers.MarianMTModel(transformers.MarianConfig(vocab_size=29, **sizes, **ids)).eval()
+
+
+LAYERS_AND_HEADS = {"layers": 2, "attention_heads": 3}
+
+
+@pytest.mark.parametrize("build", [PAPER.build, marian], ids=["edu_transformer", "marian"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"num_beams": 3}, {"do_sample": True, "num_return_sequences": 3}, {"cache_implementation": "static"}],
+    ids=["greedy", "beam", "sample", "static"],
+)
+def test_generate_fills_the_cross_attention_cache(build, options):
+    """With the keys and values of the source, a row for each beam, as every encoder-decoder does."""
+    torch.manual_seed(0)
+    model, source = build(), random_ids(2, SOURCE)
+    options = options | {"max_new_tokens": 6, "return_dict_in_generate": True}
+    cache = model.generate(source, **options).past_key_values.cross_attention_cache
+    start = torch.full((2, 1), model.config.decoder_start_token_id)
+    expected = model(source, decoder_input_ids=start, use_cache=True).past_key_values.cross_attention_cache
+    rows = 2 * max(options.get("num_beams", 1), options.get("num_return_sequences", 1))
+    assert len(cache) == len(expected) == 2
+    assert cache.get_seq_length() == SOURCE
+    for found, wanted in zip(cache.layers, expected.layers, strict=True):
+        assert found.keys.shape == (rows, 3, SOURCE, 4)
+        assert_close(found.keys, wanted.keys.repeat_interleave(rows // 2, dim=0))
+        assert_close(found.values, wanted.values.repeat_interleave(rows // 2, dim=0))
+
+
+def test_a_shared_source_is_a_cache_layer():
+    """Whatever is done to it, it reads as a layer that holds a row for each beam."""
+    keys, values = torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
+    changes = {
+        "reorder_cache": torch.tensor([2, 0, 1, 3, 3, 5]),
+        "reorder_cache ": torch.tensor([3, 4, 5, 0, 1, 5]),
+        "batch_select_indices": torch.tensor([0, 4]),
+        "batch_repeat_interleave": 2,
+        "crop": -2,
+    }
+    for name, argument in changes.items():
+        shared, plain = SharedSourceLayer(keys, values, 3), DynamicLayer()
+        plain.update(keys.repeat_interleave(3, dim=0), values.repeat_interleave(3, dim=0))
+        for layer in (shared, plain):
+            getattr(layer, name.strip())(argument)
+        assert shared.get_seq_length() == plain.get_seq_length()
+        assert_close((shared.keys, shared.values), (plain.keys, plain.values))

@@ -1,22 +1,26 @@
-"""Small models of every rung, for the laws. All sizes differ, so that a swapped axis shows."""
+"""Tiny models of every head, from the rows of LADDER and TASKS. All sizes differ, so that a swapped axis shows."""
 
 from dataclasses import dataclass, field
 
 import torch
 
 import hf_edu_models
-from hf_edu_models import LADDER
+from hf_edu_models.auto import AXES, LADDER, Rung
+from hf_edu_models.tasks import TASKS, task_of_class
 
-BATCH, SOURCE, LENGTH, CHOICES = 2, 5, 7, 4
-SIZES = {"vocab_size": 29, "dropout": 0.0}
-RECURRENT = SIZES | {"embedding_size": 10, "hidden_size": 12, "num_hidden_layers": 2, "initializer_range": 0.4}
-SEQ2SEQ = RECURRENT | {"maxout_size": 9}
-BAHDANAU = SIZES | {"embedding_size": 10, "hidden_size": 12, "maxout_size": 9, "initializer_range": 0.4}
+BATCH, SOURCE, LENGTH, CHOICES = AXES["batch"], AXES["source"], AXES["tokens"], AXES["choices"]
+TINY = {rung.name: dict(rung.tiny) for rung in LADDER}
+VOCABULARY, NUM_LABELS = 29, 3
 
 
 @dataclass(frozen=True)
 class Case:
-    """One tiny model: its class, what its configuration changes, and what kind of task it does."""
+    """One tiny model.
+
+    Args:
+        settings: fields of its configuration.
+        task: a row of TASKS.
+    """
 
     name: str
     head: str
@@ -24,121 +28,70 @@ class Case:
     task: str
 
     def build(self, seed: int = 0, form: str = "fused", **changes):
-        """The model in its readable form (`eager`) or its fast one (`fused`: torch's kernels, or sdpa)."""
+        """The model with its readable implementation (`eager`) or its fast one (`fused`: torch's kernels, or sdpa)."""
         head = getattr(hf_edu_models, self.head)
-        changes = {self.how_to_choose_a_form: "sdpa" if self.attends and form == "fused" else form} | changes
+        changes = {self.implementation_field: "sdpa" if self.attends and form == "fused" else form} | changes
         changes.pop(None, None)
         torch.manual_seed(seed)
         model = head(head.config_class(**(self.settings | changes))).eval()
-        # Some papers start weights at zero or nearly so, where a bug may hide.
+        # Some papers initialise weights at zero or nearly so, where a bug may hide.
         for parameter in model.parameters():
             if parameter.abs().max() < 0.2:
                 torch.nn.init.uniform_(parameter, -0.5, 0.5)
         return model
 
     @property
+    def rung(self) -> Rung:
+        return next(rung for rung in LADDER if self.head in rung.config.heads.values())
+
+    @property
     def attends(self) -> bool:
         return "num_attention_heads" in self.settings
 
     @property
-    def how_to_choose_a_form(self) -> str | None:
-        """The setting that chooses between the two forms, where there are two."""
-        if "window_size" in self.settings:
-            return None
-        return "attn_implementation" if self.attends else "recurrent_implementation"
+    def implementation_field(self) -> str | None:
+        """The field of the configuration that chooses between two implementations, if there are two."""
+        if self.attends:
+            return "attn_implementation"
+        has_two = hasattr(self.rung.config, "recurrent_implementation")
+        return "recurrent_implementation" if has_two else None
+
+    @property
+    def key(self) -> str:
+        """The input whose tokens the outputs follow."""
+        return list(self.rung.inputs)[-1]
+
+    @property
+    def per_row(self) -> bool:
+        """Whether there is one prediction for a row, not for a token."""
+        return TASKS[self.task].targets["labels"][0] == "row" if "labels" in TASKS[self.task].targets else False
 
 
-ATTENTION = SIZES | {
-    "hidden_size": 12,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 3,
-    "intermediate_size": 20,
-    "attention_dropout": 0.0,
-}
-GPT = ATTENTION | {"max_position_embeddings": 40, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
-BERT = ATTENTION | {"max_position_embeddings": 40, "initializer_range": 0.3}
-MARIAN = {"sinusoid_layout": "halves", "attention_bias": True, "logits_bias": True, "hidden_act": "silu"}
-NEWER = {"norm_first": True, "position_embedding_type": "learned", "max_position_embeddings": 40}
-FEEDFORWARD = SIZES | {"embedding_size": 10, "hidden_size": 12, "window_size": 3}
-WINDOW = {"attention_window": 4}
-CHO = {"cell_type": "gru", "num_hidden_layers": 1, "context_every_step": True, "reverse_source": False}
+def cases_of(rung: Rung) -> list[Case]:
+    """Every head with the rung's tiny sizes, and its variants on the heads that they name."""
+    heads = [name for name in rung.config.heads.values() if name != f"{rung.prefix}Model"]
+    made = []
+    for head in heads:
+        suffix, labels = head.removeprefix(rung.prefix), {}
+        task = task_of_class(head)
+        if any(limit == "num_labels" for _, limit in TASKS[task].targets.values()):
+            labels = {"num_labels": NUM_LABELS}
+        name = rung.name if head == heads[0] else f"{rung.name}-{suffix}"
+        made.append(Case(name, head, dict(rung.tiny) | labels, task))
+        for variant, change in rung.variants.items():
+            if suffix in (change.heads or (heads[0].removeprefix(rung.prefix),)):
+                made.append(Case(f"{name}-{variant}", head, dict(rung.tiny) | labels | dict(change.settings), task))
+    return made
 
-LANGUAGE_MODELS = [
-    Case("feedforward", "EduFeedForwardForCausalLM", FEEDFORWARD | {"direct_connections": False}, "lm"),
-    Case("feedforward-direct", "EduFeedForwardForCausalLM", FEEDFORWARD, "lm"),
-    Case("rnn", "EduRecurrentForCausalLM", RECURRENT | {"cell_type": "rnn"}, "lm"),
-    Case("gru", "EduRecurrentForCausalLM", RECURRENT | {"cell_type": "gru"}, "lm"),
-    Case("lstm", "EduRecurrentForCausalLM", RECURRENT | {"cell_type": "lstm"}, "lm"),
-    Case("lstm-window", "EduRecurrentForCausalLM", RECURRENT | WINDOW, "lm"),
-    Case("gru-window", "EduRecurrentForCausalLM", RECURRENT | WINDOW | {"cell_type": "gru"}, "lm"),
-    Case("gpt-2018", "EduGPTForCausalLM", GPT | {"norm_first": False}, "lm"),
-    Case("gpt-2019", "EduGPTForCausalLM", GPT, "lm"),
-]
-TRANSLATORS = [
-    Case("sutskever", "EduSeq2SeqForConditionalGeneration", SEQ2SEQ, "seq2seq"),
-    Case("sutskever-gru", "EduSeq2SeqForConditionalGeneration", SEQ2SEQ | {"cell_type": "gru"}, "seq2seq"),
-    Case("cho", "EduSeq2SeqForConditionalGeneration", SEQ2SEQ | CHO, "seq2seq"),
-    Case("cho-lstm", "EduSeq2SeqForConditionalGeneration", SEQ2SEQ | {"context_every_step": True}, "seq2seq"),
-] + [
-    Case(
-        f"bahdanau-{score}-{cell}",
-        "EduBahdanauForConditionalGeneration",
-        BAHDANAU | {"attention_score": score, "cell_type": cell, "readout": readout},
-        "seq2seq",
-    )
-    for score, cell, readout in (
-        ("additive", "gru", "maxout"),
-        ("additive", "lstm", "linear"),
-        ("additive", "rnn", "maxout"),
-        ("dot", "gru", "linear"),
-        ("scaled_dot", "lstm", "maxout"),
-        ("general", "gru", "maxout"),
-        ("cosine", "rnn", "maxout"),
-    )
-]
-TRANSLATORS += [
-    Case(f"transformer-{name}", "EduTransformerForConditionalGeneration", ATTENTION | settings, "seq2seq")
-    for name, settings in (
-        ("paper", {}),
-        ("marian", MARIAN),
-        ("newer", NEWER | {"share_embeddings": False}),
-        ("concat", {"head_aggregation": "concat", "tie_word_embeddings": False}),
-        ("mean", {"head_aggregation": "mean", "decoder_layers": 1}),
-    )
-]
-CLASSIFIERS = [
-    Case(f"{task}-{name}", head, RECURRENT | {"num_labels": 3} | settings, task)
-    for task, head in (
-        ("classify", "EduRecurrentForSequenceClassification"),
-        ("tag", "EduRecurrentForTokenClassification"),
-    )
-    for name, settings in (
-        ("lstm", {}),
-        ("gru-both-ways", {"cell_type": "gru", "bidirectional": True}),
-        ("lstm-both-ways", {"bidirectional": True}),
-    )
-]
-CLASSIFIERS += [
-    Case("classify-gpt", "EduGPTForSequenceClassification", GPT | {"num_labels": 3}, "classify"),
-    Case("classify-bert", "EduBertForSequenceClassification", BERT | {"num_labels": 3}, "classify"),
-    Case("tag-bert", "EduBertForTokenClassification", BERT | {"num_labels": 3}, "tag"),
-]
-BERTS = [
-    Case("pretrain-bert", "EduBertForPreTraining", BERT, "pretrain"),
-    Case("mask-bert", "EduBertForMaskedLM", BERT, "mask"),
-    Case("mask-bert-norm-first", "EduBertForMaskedLM", BERT | {"norm_first": True}, "mask"),
-    Case("next-bert", "EduBertForNextSentencePrediction", BERT, "next"),
-    Case("answer-bert", "EduBertForQuestionAnswering", BERT, "answer"),
-    Case("choose-bert", "EduBertForMultipleChoice", BERT, "choose"),
-]
+
+ALL = [case for rung in LADDER for case in cases_of(rung)]
+CASES = {case.name: case for case in ALL}
+LANGUAGE_MODELS = [case for case in ALL if case.task == "language_modeling"]
+TRANSLATORS = [case for case in ALL if case.task == "translation"]
 GENERATORS = LANGUAGE_MODELS + TRANSLATORS
-READERS = BERTS + CLASSIFIERS
-ALL = GENERATORS + READERS
-TWO_FORMS = [case for case in ALL if case.how_to_choose_a_form]
+READERS = [case for case in ALL if case not in GENERATORS]
+TWO_FORMS = [case for case in ALL if case.implementation_field]
 RECURRENT_GENERATORS = [case for case in GENERATORS if not case.attends]
-assert {case.head for case in ALL} == {
-    head for rung in LADDER for head in rung.config.heads.values() if not head.endswith("Model")
-}, "every head of the ladder needs a tiny case"
 
 
 def by_name(cases):
@@ -146,52 +99,76 @@ def by_name(cases):
     return {"argvalues": cases, "ids": [case.name for case in cases]}
 
 
-def words(*shape, seed: int = 1):
-    """Random ids that are no special token."""
-    return torch.randint(3, SIZES["vocab_size"], shape, generator=torch.Generator().manual_seed(seed))
+def random_ids(*shape, seed: int = 1):
+    """Random token ids, none of them special."""
+    return torch.randint(4, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
 
 
 def inputs_for(case: Case, batch: int = BATCH, seed: int = 1) -> dict:
     """A batch without padding or labels."""
-    if case.task == "choose":
-        return {"input_ids": words(batch, CHOICES, LENGTH, seed=seed)}
-    if case.task != "seq2seq":
-        return {"input_ids": words(batch, LENGTH, seed=seed)}
-    return {
-        "input_ids": words(batch, SOURCE, seed=seed),
-        "decoder_input_ids": words(batch, LENGTH, seed=seed + 1),
-    }
+    inputs = {}
+    for number, (name, axes) in enumerate(case.rung.inputs.items()):
+        first, *rest = axes
+        assert first == "batch"
+        choices = [CHOICES] if case.task == "multiple_choice" else []
+        inputs[name] = random_ids(batch, *choices, *(AXES[axis] for axis in rest), seed=seed + number)
+    return inputs
+
+
+def padded_inputs_for(case: Case, batch: int, *lengths: int, seed: int = 1) -> dict:
+    """A batch with a mask for every input: padding left in the first row if there are three, right in the last."""
+    inputs = {}
+    for number, (name, length) in enumerate(zip(case.rung.inputs, lengths, strict=False)):
+        choices = [CHOICES] if case.task == "multiple_choice" else []
+        inputs[name] = random_ids(batch, *choices, length, seed=seed + number)
+        mask = torch.ones_like(inputs[name])
+        mask[-1, ..., -1] = 0
+        if batch > 2:
+            mask[0, ..., :2] = 0
+        inputs[name.replace("input_ids", "attention_mask")] = mask
+    return inputs
+
+
+def real_logits(case: Case, outputs, inputs: dict):
+    """The logits of all rows, or of the real tokens alone."""
+    logits = logits_of(outputs)
+    if case.per_row:
+        return logits
+    return logits[inputs[case.key.replace("input_ids", "attention_mask")] == 1]
 
 
 def targets_for(case: Case, batch: int = BATCH, seed: int = 3) -> dict:
-    """What a model is told in training, by its parameters' names."""
-    one, each = words(batch, seed=seed), words(batch, LENGTH, seed=seed)
-    if case.task == "pretrain":
-        return {"labels": each, "next_sentence_label": one % 2}
-    if case.task == "answer":
-        return {"start_positions": one % LENGTH, "end_positions": (one + 3) % LENGTH}
-    classes = {"classify": 3, "next": 2, "choose": CHOICES}
-    if case.task in classes:
-        return {"labels": one % classes[case.task]}
-    return {"labels": each % 3 if case.task == "tag" else each}
+    """Labels of a batch, by the names of `forward`'s parameters."""
+    length = AXES[case.rung.inputs[case.key][-1]]
+    sizes = AXES | {"vocab_size": VOCABULARY, "num_labels": NUM_LABELS}
+    targets = {}
+    for number, (name, (per, limit)) in enumerate(TASKS[case.task].targets.items()):
+        shape = (batch, length) if per == "token" else (batch,)
+        targets[name] = (random_ids(*shape, seed=seed) + 3 * number) % sizes.get(limit, limit)
+    return targets
+
+
+def last_class(case: Case) -> int:
+    """The largest label."""
+    limit = TASKS[case.task].targets["labels"][1]
+    return (AXES | {"vocab_size": VOCABULARY, "num_labels": NUM_LABELS}).get(limit, limit) - 1
 
 
 def logits_of(outputs):
-    """What a model predicts, whatever it is called."""
+    """Predictions of a model, whatever its output calls them."""
     if "start_logits" in outputs:
         return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
     return getattr(outputs, "logits" if hasattr(outputs, "logits") else "prediction_logits")
 
 
-def pad(ids, where: str, count: int = 2, value: int = 0):
-    """Put `count` padding tokens left, right or in the middle; also the mask, and where the real tokens went."""
+def pad(ids, side: str, count: int = 2, value: int = 0):
+    """Insert `count` padding tokens left, right or in the middle; also the mask, and the positions of real tokens."""
     *front, length = ids.shape
-    left = {"left": count, "right": 0, "middle": 0}[where]
-    places = torch.arange(length) + left
-    if where == "middle":
-        places[length // 2 :] += count
+    positions = torch.arange(length) + {"left": count, "right": 0, "middle": 0}[side]
+    if side == "middle":
+        positions[length // 2 :] += count
     padded = torch.full((*front, length + count), value)
-    padded[..., places] = ids
+    padded[..., positions] = ids
     mask = torch.zeros_like(padded)
-    mask[..., places] = 1
-    return padded, mask, places
+    mask[..., positions] = 1
+    return padded, mask, positions

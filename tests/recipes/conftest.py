@@ -1,4 +1,4 @@
-"""Recipes are run as a user runs them: in a process of their own, in an empty folder, without a network."""
+"""Recipes run as a user runs them: in a new process, in an empty folder, without a network."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ import pytest
 from hf_edu_models.training import recipe_files
 
 RECIPES = recipe_files()
-# The bare loop is started as people start it, and leaves a checkpoint in the middle.
+# The bare loop is started with accelerate launch, and saves a checkpoint in the middle.
 BARE_LOOP = (
     ("--output_dir", "runs/bare-loop", "--save_strategy", "steps", "--save_steps", "3"),
     (sys.executable, "-m", "accelerate.commands.launch", "--cpu", "--num_processes", "1"),
@@ -19,7 +19,7 @@ BARE_LOOP = (
 
 @pytest.fixture(scope="session")
 def run_recipe(tmp_path_factory):
-    """Run a recipe by its name and give back the folder of its run, or with `check=False` the finished process."""
+    """Run a recipe by its name; return the folder of its run, or with `check=False` the finished process."""
     here = tmp_path_factory.mktemp("recipes")
     quiet = {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "COLUMNS": "120"}
     environment = os.environ | quiet | {"HF_DATASETS_CACHE": str(here / "cache")}
@@ -45,7 +45,7 @@ def _folder(name: str, options: tuple) -> Path:
 
 @pytest.fixture(scope="session")
 def smoke(run_recipe):
-    """The folder of a recipe's smoke run, which is run once."""
+    """The folder of a recipe's smoke run; each runs once."""
     done: dict[str, Path] = {}
 
     def run(name: str) -> Path:

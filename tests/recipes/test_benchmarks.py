@@ -1,4 +1,4 @@
-"""The benchmarks that compare our own with itself run, and what they report obeys the laws that need no clock."""
+"""The benchmarks that need no other system run, and their figures obey the laws that need no clock."""
 
 import importlib
 import json
@@ -49,7 +49,7 @@ def test_scaling_measures_every_rung_at_every_size(tmp_path):
 
 
 def test_only_eager_attention_holds_all_weights(tmp_path):
-    """What sdpa holds grows as the text does, eager's weights with its square."""
+    """The memory of sdpa grows linearly, that of eager quadratically."""
     growths = scaling(tmp_path, "--rungs", "transformer", "gpt", "bert", "--lengths", 256, 1024, "--batches")
     slopes = {(growth["rung"], growth["attention"]): growth["exponents"]["memory"]["all"] for growth in growths}
     for rung in ("transformer", "gpt", "bert"):
@@ -67,7 +67,7 @@ def test_exponent_is_the_power(load):
     assert benchmark.exponent([64], [1.0]) is None
 
 
-def test_scaling_refuses_before_the_work(load, monkeypatch):
+def test_scaling_checks_its_options_first(load, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["bench_scaling.py", "--picture", "figures.txt"])
     with pytest.raises(SystemExit, match="does not end in"):
         load("bench_scaling").main()
@@ -83,7 +83,7 @@ def test_three_ways_to_train_end_with_the_same_weights(tmp_path):
         assert set(row["differences"]) == {"transformers", "ours"} and max(row["differences"].values()) < 1e-6
 
 
-def test_other_work_is_seen(load):
+def test_other_batches_are_detected(load):
     trainer = load("bench_trainer")
     args = type("Arguments", (), {"steps": 6})
     work = trainer.Work(args, "texts", "tiny")
@@ -96,8 +96,24 @@ def test_other_work_is_seen(load):
 
 
 @pytest.mark.slow
-def test_peak_is_of_a_process_of_its_own(load):
+def test_peak_memory_is_that_of_a_new_process(load):
     trainer = load("bench_trainer")
-    room = torch.ones(2**29, dtype=torch.uint8)  # half a gigabyte in this process, which the other one must not count
+    buffer = torch.ones(2**29, dtype=torch.uint8)  # half a gigabyte in this process, which the other one must not count
     args = type("Arguments", (), {"steps": 6, "threads": 1})
-    assert 2**27 < trainer.peak_of(args, "texts", "tiny", "bare") < trainer.own_peak() - len(room) // 4
+    assert 2**27 < trainer.peak_of(args, "texts", "tiny", "bare") < trainer.own_peak() - len(buffer) // 4
+
+
+def test_startup_measures_every_command(tmp_path):
+    file = tmp_path / "figures.json"
+    run("bench_startup.py", "--rounds", 1, "--json", file)
+    rows = {row["command"]: row for row in json.loads(file.read_text())}
+    assert min(row["seconds"] for row in rows.values()) > 0
+    assert rows["from transformers import AutoConfig"]["ratio"] == 1
+    assert {"pass", "import hf_edu_models", "hf-edu --help"} < set(rows)
+
+
+def test_startup_counts_cpu_time_and_reports_a_failure(load):
+    benchmark = load("bench_startup")
+    assert benchmark.cpu_seconds("import time; time.sleep(2)") < 1  # no test depends on a clock: sleep takes no CPU
+    with pytest.raises(SystemExit, match="no_such_module"):
+        benchmark.cpu_seconds("import no_such_module")

@@ -1,4 +1,4 @@
-"""`hf-edu train` is the recipe, and `hf-edu evaluate` gives a run's own scores again."""
+"""`hf-edu train` runs a recipe, and `hf-edu evaluate` repeats the scores of a run."""
 
 import json
 
@@ -7,36 +7,36 @@ from typer.testing import CliRunner
 
 from hf_edu_models.cli import app
 from hf_edu_models.data import train_tokenizer
+from hf_edu_models.run_folder import write_settings
 from hf_edu_models.training import preset_names, read_results, recipe_files
 from hf_edu_models.training.arguments import section_of
-from hf_edu_models.training.checkpoint_scores import Checkup, arguments_for, collator_of, score_checkpoint
-from hf_edu_models.training.run_folder import write_settings
+from hf_edu_models.training.evaluate_checkpoint import EvaluationRequest, arguments_for, collator_of, score_checkpoint
 
-# One run of each way to read a split: pairs, windows, a stream with a state, texts with labels, masked words.
+# One run per encoding of a split: pairs, blocks, streams, labelled texts, masked language modelling.
 SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "bert-finetune", "bert-pretrain"]
 
 
 @pytest.fixture(autouse=True)
 def same_cache(run_recipe, smoke, monkeypatch):
-    """The built-in data that the recipes made, and the folder that they stood in."""
+    """Use the data cache and the working folder of the recipes."""
     monkeypatch.chdir(smoke("bahdanau").parent.parent)
 
 
 @pytest.mark.parametrize("name", SCORED)
-def test_a_run_is_scored_again_as_at_its_end(name, smoke):
+def test_evaluate_repeats_the_scores_of_a_run(name, smoke):
     run = smoke(name)
-    wanted = read_results(run)
-    scored = score_checkpoint(Checkup(str(run)))
-    score = wanted["main_score"]
-    assert scored.scores[score] == pytest.approx(wanted["scores"]["test"][score], rel=1e-4)
+    results = read_results(run)
+    scored = score_checkpoint(EvaluationRequest(str(run)))
+    score = results["main_score"]
+    assert scored.scores[score] == pytest.approx(results["scores"]["test"][score], rel=1e-4)
 
 
-def test_data_that_has_moved_is_cut_as_the_run_cut_it(tmp_path):
+def test_data_that_has_moved_is_split_as_in_the_run(tmp_path):
     own = {"dataset": "/old/place/input.txt", "task": "language_modeling", "test_size": 20, "max_length": 16}
     write_settings(tmp_path, own)
-    moved = arguments_for(Checkup(str(tmp_path), dataset="/new/place/input.txt"))
+    moved = arguments_for(EvaluationRequest(str(tmp_path), dataset="/new/place/input.txt"))
     assert (moved.dataset, moved.test_size, moved.task) == ("/new/place/input.txt", 20, "language_modeling")
-    other = arguments_for(Checkup(str(tmp_path), dataset="/new/place/other.txt"))
+    other = arguments_for(EvaluationRequest(str(tmp_path), dataset="/new/place/other.txt"))
     assert (other.test_size, other.task, other.max_length) == (None, None, 16)
 
 
@@ -52,13 +52,13 @@ def test_the_command_prints_scores_and_writes_predictions(smoke, tmp_path):
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["no/such/run"], "no folder with a model"),
+        (["no/such/run"], "does not exist; give a run"),
         (["RUN", "--split", "dev"], "has no split 'dev'"),
         (["RUN", "--dataset", "stories"], "is for"),
         (["RUN", "--dataset", "no_such_file.tsv"], "no_such_file.tsv"),
     ],
 )
-def test_mistakes_are_said(options, sentence, smoke):
+def test_user_errors_are_one_sentence(options, sentence, smoke):
     options = [str(smoke("bahdanau")) if word == "RUN" else word for word in options]
     run = CliRunner().invoke(app, ["evaluate", *options])
     assert run.exit_code != 0 and sentence in str(run.exception)
@@ -70,7 +70,7 @@ def test_train_runs_the_recipe_and_passes_its_exit_code_on(tmp_path):
     assert run.exit_code == 0, run.output
     results = read_results(tmp_path / "run")
     assert results["data"]["sizes"]["train"] == 64
-    assert results["command"] == "python recipes/04_bahdanau.py --preset smoke --quiet --train_size 64"
+    assert results["command"] == "python recipes/2015_bahdanau.py --preset smoke --quiet --train_size 64"
     again = CliRunner().invoke(app, ["train", "bahdanau", *options])
     assert again.exit_code == 2
 
@@ -91,9 +91,9 @@ def test_the_page_lists_every_recipe_with_its_presets():
         assert listed == names
 
 
-def test_words_are_hidden_as_in_the_run(tmp_path):
+def test_tokens_are_masked_as_in_the_run(tmp_path):
     reader = train_tokenizer(["a dog ran", "the cat sat"] * 3, "wordpiece", 60, task="bert")
     write_settings(tmp_path, {"mlm_probability": 0.4, "whole_word_mask": True})
-    collator = collator_of("masked_lm", reader, Checkup(str(tmp_path)))
+    collator = collator_of("masked_lm", reader, EvaluationRequest(str(tmp_path)))
     assert collator.mlm_probability == 0.4 and collator.whole_word_mask
-    assert not hasattr(collator_of("classification", reader, Checkup(str(tmp_path))), "mlm_probability")
+    assert not hasattr(collator_of("classification", reader, EvaluationRequest(str(tmp_path))), "mlm_probability")

@@ -1,4 +1,4 @@
-"""The race against JoeyNMT, as far as it goes without JoeyNMT."""
+"""`equal_budget.py`, as far as it runs without JoeyNMT."""
 
 import importlib
 import json
@@ -36,13 +36,13 @@ def rows(tmp_path):
 
 @pytest.fixture
 def prepared(equal_budget, rows, tmp_path, monkeypatch):
-    """A race made ready, and the words that JoeyNMT's python would have been given."""
+    """Prepare a race; its folder, JoeyNMT's settings and the calls of JoeyNMT."""
 
     def prepare(*words):
         called = []
         monkeypatch.setattr(equal_budget, "call_peer", lambda command, *words: called.append(words))
         out = tmp_path / "race"
-        wanted = [
+        options = [
             "--peer-python",
             "peer",
             "--dataset",
@@ -54,7 +54,7 @@ def prepared(equal_budget, rows, tmp_path, monkeypatch):
             "--only",
             "score",
         ]
-        command = equal_budget.parse_command([*wanted, "--out", str(out), *words])
+        command = equal_budget.parse_command([*options, "--out", str(out), *words])
         equal_budget.prepare(command)
         return out, yaml.safe_load((out / "joeynmt" / "settings.yaml").read_text("utf-8")), called
 
@@ -71,7 +71,7 @@ def test_the_best_checkpoint_is_the_best_of_those_written_in_time(equal_budget):
     assert equal_budget.best_before(records, 0.5)["checkpoint"] == "at-30"
     assert equal_budget.best_before(records, 2)["checkpoint"] == "at-60"
     assert equal_budget.best_before(records, 3)["checkpoint"] == "at-121"
-    assert equal_budget.made_by(records, 2)["steps"] == 119
+    assert equal_budget.last_before(records, 2)["steps"] == 119
 
 
 def test_the_clock_asks_for_a_checkpoint_before_every_round_time_and_mark(peer, tmp_path, monkeypatch):
@@ -137,7 +137,7 @@ def test_same_settings_have_our_sizes(prepared, rung):
 def test_a_folder_with_a_race_is_not_raced_in_again(prepared, tmp_path):
     (tmp_path / "race").mkdir()
     (tmp_path / "race" / "joeynmt.jsonl").write_text("{}\n", "utf-8")
-    with pytest.raises(ValueError, match="has a race of joeynmt already"):
+    with pytest.raises(ValueError, match="already has a race of joeynmt"):
         prepared()
 
 

@@ -1,4 +1,4 @@
-"""The notebooks run from their first cell to their last, as they are stored, and leave what they name."""
+"""The notebooks run from their first cell to their last and save the files that they name."""
 
 import os
 import re
@@ -67,15 +67,15 @@ def test_runs_and_leaves_the_pictures_and_pages_that_it_names(notebook, finished
     assert len(pictures) >= 2 and len(pages) == 1
     for picture in pictures:
         assert (folder / picture).read_bytes().startswith(PNG_SIGNATURE)
-        assert picture in printed  # outside Jupyter, the reader is told where it is
+        assert picture in printed  # outside Jupyter the path is printed
     for page in pages:
         text = (folder / page).read_text("utf-8")
         assert text.lstrip().lower().startswith("<!doctype html>") and "https://" not in text
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda file: file.stem)
-def test_says_each_thing_before_it_shows_it(notebook):
-    """Every code cell but those of the set-up stands below a text, and the page on notebooks has them all."""
+def test_every_code_cell_follows_a_text(notebook):
+    """Every code cell follows a text cell, and the README lists every notebook."""
     kinds = [kind for kind, _ in cells_of(notebook)]
     assert kinds[0] == kinds[-1] == "markdown"
     assert all(before == "markdown" for before, kind in pairwise(kinds) if kind == "code")
@@ -88,7 +88,7 @@ def test_says_each_thing_before_it_shows_it(notebook):
 def test_the_ladder_closes_with_a_row_for_each_rung(finished):
     printed, _ = finished(FOLDER / "ladder_in_ten_minutes.py")
     rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if re.match(r"\| \d", line)]
-    assert [(row[0], row[1], row[3]) for row in rows] == [(str(rung.number), rung.stem, rung.idea) for rung in LADDER]
+    assert [(row[0], row[1], row[3]) for row in rows] == [(str(rung.number), rung.name, rung.idea) for rung in LADDER]
     assert all(re.search(r"\d", row[4]) for row in rows)  # a score that was measured
 
 
@@ -107,15 +107,15 @@ def test_fine_tuning_leaves_a_model_that_loads_into_its_head(finished):
     model = AutoModelForSequenceClassification.from_pretrained(folder / "runs" / "parts")
     names = [model.config.id2label[number] for number in range(model.config.num_labels)]
     assert names == ["opening", "loss", "middle", "finding", "ending"]
-    sent = re.search(r"^goes: (.*)$", printed, flags=re.MULTILINE)[1]
+    sent = re.search(r"^uploads: (.*)$", printed, flags=re.MULTILINE)[1]
     assert "model.safetensors" in sent and "modeling_bert.py" in sent and "training_args.bin" not in sent
 
 
 def test_the_labels_of_fine_tuning_are_the_order_of_the_stories(finished):
-    """Checked with the grammar that the stories are told by, which the notebook does not look at."""
+    """Checked with the grammar that generates the stories, which the notebook does not use."""
     import json
 
-    from hf_edu_models.data import builtin_stories as grammar
+    from hf_edu_models.data.builtin import stories as grammar
 
     _, folder = finished(FOLDER / "finetune_bert.py")
     templates = {

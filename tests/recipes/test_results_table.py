@@ -1,4 +1,4 @@
-"""The table of results: seeds are one row, shares are percent, and every figure is the run's own."""
+"""The results table: seeds are one row, fractions are percentages, and every figure is that of its run."""
 
 import json
 import subprocess
@@ -15,7 +15,7 @@ def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"),
     results = {
         "model_type": "edu_bahdanau",
         "architecture": "EduBahdanauForConditionalGeneration",
-        "command": f"python recipes/04_bahdanau.py --preset dates --seed {seed} --max_tokens 512",
+        "command": f"python recipes/2015_bahdanau.py --preset dates --seed {seed} --max_tokens 512",
         "data": {"name": "dates"} if metric == "accuracy" else {"name": "dates", "source": "de", "target": "en"},
         "parameters": 1234567,
         "seconds": 90 + 60 * seed,
@@ -56,13 +56,13 @@ def test_seeds_are_one_row_and_other_settings_another(runs):
     first, second = (dict(zip(names, cells(line), strict=True)) for line in lines[2:])
     assert (first["score"], first["interval"], first["seed"]) == ("bleu 31.5", "30.0 to 33.0", "1, 2")
     assert (first["minutes"], first["cores"], first["published"]) == ("2 / 4", "2", "28.3 (a tutorial)")
-    assert first["command"] == "`python recipes/04_bahdanau.py --preset dates --max_tokens 512`"
+    assert first["command"] == "`python recipes/2015_bahdanau.py --preset dates --max_tokens 512`"
     assert (second["score"], second["interval"]) == ("accuracy 50.0%", "-50.0% to 150.0%")
     assert first["data"] == "dates de-en, test"
     assert second["data"] == "dates, validation" and second["published"] == "-"
 
 
-def test_what_is_no_run_is_left_out_and_nothing_at_all_is_said(runs, tmp_path):
+def test_unfinished_runs_are_skipped_and_none_at_all_is_an_error(runs, tmp_path):
     (tmp_path / "empty").mkdir()
     assert len(table(runs[0], tmp_path / "empty")[1].splitlines()) == 3
     code, _, error = table(tmp_path / "empty")

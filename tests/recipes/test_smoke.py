@@ -1,8 +1,9 @@
-"""Every recipe runs from its first line to its last, leaves a whole run, and says a mistake in one sentence."""
+"""Every recipe runs, writes all files of a run, and reports an error of the user in one sentence."""
 
 import importlib.util
 import json
 import re
+import runpy
 import shutil
 import sys
 
@@ -11,10 +12,10 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
-from hf_edu_models.auto import LADDER
+from hf_edu_models.auto import LADDER, find_rung
+from hf_edu_models.checkpoints import load_with_head
 from hf_edu_models.data import TASKS
 from hf_edu_models.training import (
-    PretrainingArguments,
     RecipeArguments,
     launch,
     load_preset,
@@ -24,7 +25,7 @@ from hf_edu_models.training import (
     read_results,
     recipe_files,
 )
-from hf_edu_models.training.arguments import section_of
+from hf_edu_models.training.arguments import arguments_class, section_of
 
 RECIPES = recipe_files()
 KEYS = {
@@ -32,26 +33,15 @@ KEYS = {
     "seconds", "steps", "epochs", "seed", "machine", "versions", "settings", "main_score", "scores", "samples",
     "published",
 }  # fmt: skip
-HEADS = {
-    "feedforward": "AutoModelForCausalLM",
-    "recurrent": "AutoModelForCausalLM",
-    "seq2seq": "AutoModelForSeq2SeqLM",
-    "bahdanau": "AutoModelForSeq2SeqLM",
-    "transformer": "AutoModelForSeq2SeqLM",
-    "gpt": "AutoModelForCausalLM",
-    "bert-pretrain": "AutoModelForPreTraining",
-    "bert-pretrain-accelerate": "AutoModelForPreTraining",
-    "bert-finetune": "AutoModelForSequenceClassification",
-}
 
 
 def test_every_rung_has_a_recipe_and_a_smoke_run():
-    assert set(HEADS) == set(RECIPES)
-    assert {name.partition("-")[0] for name in RECIPES} == {rung.stem for rung in LADDER}
+    assert {name.partition("-")[0] for name in RECIPES} == {rung.name for rung in LADDER}
+    assert all("smoke" in preset_names(section_of(file.name)) for file in RECIPES.values())
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_smoke_leaves_a_whole_run(name, smoke):
+def test_smoke_writes_all_files_of_a_run(name, smoke):
     folder = smoke(name)
     results = read_results(folder)
     assert set(results) >= KEYS
@@ -70,35 +60,36 @@ def test_smoke_leaves_a_whole_run(name, smoke):
 
 
 @pytest.mark.parametrize("name", RECIPES)
-def test_the_model_loads_and_writes(name, smoke):
+def test_the_model_loads_and_generates(name, smoke):
     folder = smoke(name)
-    model = getattr(transformers, HEADS[name]).from_pretrained(folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder)
     results = read_results(folder)
+    rung = find_rung(results["model_type"])
+    model, tokenizer = load_with_head(str(folder))
     assert type(model).__name__ == results["architecture"] and model.num_parameters() == results["parameters"]
     inputs = tokenizer("There was once a day", return_tensors="pt")
+    if "sentences" in rung.inputs["input_ids"]:
+        inputs = {key: value[None] for key, value in inputs.items()}
     if not model.can_generate():
         assert torch.isfinite(next(iter(model(**inputs).to_tuple()))).all()
         return
     length = 0 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
-    said = model.generate(**inputs, max_new_tokens=6, do_sample=False)
-    assert 0 < said.shape[1] - length <= 7
+    message = model.generate(**inputs, max_new_tokens=6, do_sample=False)
+    assert 0 < message.shape[1] - length <= 7
     again = model.generate(**inputs, max_new_tokens=6, do_sample=False, use_cache=False)
-    assert torch.equal(said, again)
+    assert torch.equal(message, again)
 
 
 def run_here(name, *options):
-    """Run a recipe in this process, as `launch` does: starting a new one takes longer than these runs."""
+    """Run a recipe in this process: starting a new one takes longer than these runs."""
     spec = importlib.util.spec_from_file_location("recipe", RECIPES[name])
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    kind = PretrainingArguments if "pretrain" in name else RecipeArguments
-    launch(module.main, str(RECIPES[name]), [*map(str, options)], kind)
+    launch(module.main, str(RECIPES[name]), [*map(str, options)])
 
 
 @pytest.fixture(scope="session")
 def moods(tmp_path_factory):
-    """Sentences with a label, with words of the stories."""
+    """Labelled sentences with words of the stories."""
     folder = tmp_path_factory.mktemp("moods")
     feelings = [("happy", "glad"), ("proud", "glad"), ("sad", "low"), ("angry", "low")]
     names = ("Anna", "Ben", "Kira", "Leo", "Mina", "Olga")
@@ -108,7 +99,7 @@ def moods(tmp_path_factory):
     return folder
 
 
-FINE_TUNING = {  # the run to start from, and the recipe that goes on
+FINE_TUNING = {  # the pre-trained run and the recipe that fine-tunes it
     "recurrent": ("recurrent", ("--unfreeze-every", "0.5", "--layer-lr-decay", "0.5")),
     "gpt": ("gpt", ()),
     "bert-pretrain": ("bert-finetune", ()),
@@ -116,38 +107,38 @@ FINE_TUNING = {  # the run to start from, and the recipe that goes on
 
 
 @pytest.mark.parametrize("start", FINE_TUNING)
-def test_pre_trained_bodies_become_classifiers(start, smoke, moods, tmp_path):
+def test_pre_trained_models_are_fine_tuned_as_classifiers(start, smoke, moods, tmp_path):
     recipe, options = FINE_TUNING[start]
-    body, folder = smoke(start), tmp_path / "run"
-    options = ("--preset", "smoke", "--dataset", moods, "--init-from", body, *options)
+    checkpoint, folder = smoke(start), tmp_path / "run"
+    options = ("--preset", "smoke", "--dataset", moods, "--init-from", checkpoint, *options)
     run_here(recipe, *options, "--max_steps", "1", "--learning_rate", "0", "--output_dir", folder)
     results = read_results(folder)
-    assert results["task"] == "classification" and results["init_from"] == body.name
-    before = getattr(transformers, HEADS[start]).from_pretrained(body).model
+    assert results["task"] == "classification" and results["init_from"] == checkpoint.name
+    before = load_with_head(str(checkpoint))[0].model
     after = transformers.AutoModelForSequenceClassification.from_pretrained(folder)
     assert set(after.config.id2label.values()) == {"glad", "low"}
     kept = after.model.state_dict()
-    for name, weight in before.state_dict().items():  # without a learning rate the body is what it was
+    for name, weight in before.state_dict().items():  # the learning rate is 0
         torch.testing.assert_close(kept[name], weight, rtol=0, atol=0)
-    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(body).get_vocab()
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(checkpoint).get_vocab()
 
 
-def test_new_weights_are_new_in_a_body_of_the_same_form(smoke, moods, tmp_path):
-    """What reading before was worth: the same tokenizer, the same sizes, and nothing learnt."""
-    body, folder = smoke("bert-pretrain"), tmp_path / "run"
-    options = ("--preset", "smoke", "--dataset", moods, "--init-from", body, "--new_weights")
-    # By another seed than the body's: by its own, it would begin as the body has begun.
+def test_new_weights_are_initialised_in_a_model_of_the_same_sizes(smoke, moods, tmp_path):
+    """The baseline without pre-training: the same tokenizer and sizes."""
+    checkpoint, folder = smoke("bert-pretrain"), tmp_path / "run"
+    options = ("--preset", "smoke", "--dataset", moods, "--init-from", checkpoint, "--new_weights")
+    # Another seed than that of pre-training, which would give the same initialisation.
     run_here("bert-finetune", *options, "--seed", "7", "--max_steps", "1", "--output_dir", folder)
     assert read_results(folder)["init_from"] is None, "nothing of its weights is left"
-    learnt = transformers.AutoModelForPreTraining.from_pretrained(body).model.state_dict()
+    learnt = transformers.AutoModelForPreTraining.from_pretrained(checkpoint).model.state_dict()
     after = transformers.AutoModelForSequenceClassification.from_pretrained(folder).model.state_dict()
     assert {name: weight.shape for name, weight in after.items()} == {name: w.shape for name, w in learnt.items()}
     words = "embeddings.word_embeddings.weight"
     closeness = torch.cosine_similarity(after[words].flatten(), learnt[words].flatten(), dim=0)
     assert abs(closeness) < 0.1
-    with pytest.raises(ValueError, match="say which with --init-from"):
+    with pytest.raises(ValueError, match="--new_weights needs --init-from"):
         RecipeArguments(new_weights=True)
-    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(body).get_vocab()
+    assert AutoTokenizer.from_pretrained(folder).get_vocab() == AutoTokenizer.from_pretrained(checkpoint).get_vocab()
 
 
 LABELLED = {
@@ -172,7 +163,7 @@ EXPECTED = {
 
 
 @pytest.mark.parametrize("kind", LABELLED)
-def test_the_data_decides_what_bert_is_fine_tuned_for(kind, tmp_path):
+def test_the_columns_choose_the_head_of_bert(kind, tmp_path):
     first, changes = LABELLED[kind]
     data = tmp_path / "data"
     data.mkdir()
@@ -193,16 +184,16 @@ PRESETS = [(preset, section) for section in SECTIONS for preset in preset_names(
 
 
 @pytest.mark.parametrize(("preset", "section"), PRESETS)
-def test_presets_are_understood_and_their_models_can_be_built(preset, section):
-    kind = PretrainingArguments if section == "bert_pretrain" else RecipeArguments
+def test_presets_parse_and_their_models_can_be_built(preset, section):
+    main = runpy.run_path(str(SECTIONS[section]))["main"]
     settings, notes = load_preset(preset, section)
     assert ("dataset" in settings) != ("get_data" in notes)  # data on the Hub, or a word on where to get it
     argv = ["--preset", preset] + ([] if "dataset" in settings else ["--dataset", "input.txt"])
-    args, training_args = parse_arguments(str(SECTIONS[section]), argv, kind)
+    args, training_args = parse_arguments(str(SECTIONS[section]), argv, arguments_class(main))
     assert args.dataset and training_args.learning_rate > 0
     for entry in args.notes.get("published", []):
         assert {"system", "score", "metric", "source"} <= set(entry)
-    rung = next(rung for rung in LADDER if rung.stem == section.partition("_")[0])
+    rung = next(rung for rung in LADDER if rung.name == section.partition("_")[0])
     known = set(rung.config().to_dict())
     assert set(args.model) <= known
     sizes = {"vocab_size": args.vocab_size}
@@ -212,10 +203,10 @@ def test_presets_are_understood_and_their_models_can_be_built(preset, section):
                 head(rung.config(**sizes | args.model))
 
 
-MISTAKES = {
+ERRORS = {
     "option": (["--bla", "3"], "no option '--bla'"),
     "value": (["--preset", "smoke", "--num_train_epochs", "many"], "invalid float value: 'many'"),
-    "preset": (["--preset", "nope"], r"preset 'nope' is not there for bert_finetune; choose one of .*sst2"),
+    "preset": (["--preset", "nope"], r"no preset 'nope' for bert_finetune; choose one of .*sst2"),
     "nothing": ([], "needs data: give --preset"),
     "data": (["--preset", "smoke", "--dataset", "./nowhere"], "nowhere does not exist"),
     "no labels": (["--preset", "smoke", "--dataset", "stories"], "stories is for language_modeling"),
@@ -223,13 +214,16 @@ MISTAKES = {
     "setting": (["--preset", "smoke", "--model", "hiden_size=8"], "no setting 'hiden_size'; did you mean hidden_size"),
     "type": (["--preset", "smoke", "--model", "hidden_size=big"], "'hidden_size' expected int"),
     "heads": (["--preset", "smoke", "--model", "hidden_size=33"], "cannot be split into 2 equal heads"),
-    "start": (["--preset", "smoke", "--init-from", "./nowhere"], "--init-from ./nowhere is no folder with a model"),
+    "start": (
+        ["--preset", "smoke", "--init-from", "./nowhere"],
+        r"\./nowhere does not exist; give a run, a checkpoint or a Hub id",
+    ),
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_said_in_one_sentence(mistake, tmp_path, capsys, monkeypatch):
-    options, said = MISTAKES[mistake]
+@pytest.mark.parametrize("error", ERRORS)
+def test_a_user_error_is_one_sentence(error, tmp_path, capsys, monkeypatch):
+    options, message = ERRORS[error]
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "400")
     with pytest.raises(SystemExit) as ended:
@@ -237,19 +231,21 @@ def test_a_mistake_is_said_in_one_sentence(mistake, tmp_path, capsys, monkeypatc
     captured = capsys.readouterr()
     assert ended.value.code == 2
     last = captured.err.strip().splitlines()[-1]
-    assert last.startswith("07b_bert_finetune.py: ") and re.search(said, last)
+    assert last.startswith("2019_bert_finetune.py: ") and re.search(message, last)
     assert "Traceback" not in captured.err
 
 
-def test_a_mistake_ends_the_process_with_2(run_recipe):
+def test_a_user_error_has_exit_code_2(run_recipe):
     process = run_recipe("feedforward", "--preset", "nope", check=False)
     assert process.returncode == 2
-    assert process.stderr.strip().startswith("01_feedforward.py: preset 'nope'") and "Traceback" not in process.stderr
+    assert (
+        process.stderr.strip().startswith("2003_feedforward.py: no preset 'nope'") and "Traceback" not in process.stderr
+    )
 
 
-def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, moods):
+def test_a_checkpoint_of_another_size_or_rung_raises_an_error(smoke, tmp_path, capsys, moods):
     start = ["--preset", "smoke", "--dataset", str(moods), "--output_dir", str(tmp_path), "--init-from"]
-    for name, options, said in (
+    for name, options, message in (
         ("bert-finetune", [smoke("gpt")], "is a edu_gpt, but this recipe trains a edu_bert"),
         ("gpt", [smoke("gpt"), "--model", "num_hidden_layers=3"], "does not fit the weights of"),
         ("recurrent", [smoke("recurrent"), "--model", "bidirectional=true"], "does not fit the weights of"),
@@ -257,10 +253,10 @@ def test_a_body_of_another_size_or_rung_is_refused(smoke, tmp_path, capsys, mood
     ):
         with pytest.raises(SystemExit) as ended:
             run_here(name, *start, *options)
-        assert ended.value.code == 2 and said in " ".join(capsys.readouterr().err.split())
+        assert ended.value.code == 2 and message in " ".join(capsys.readouterr().err.split())
 
 
-def test_the_bare_loop_goes_on_where_it_stopped(run_recipe, smoke, tmp_path):
+def test_the_bare_loop_resumes(run_recipe, smoke, tmp_path):
     whole, cut = smoke("bert-pretrain-accelerate"), tmp_path / "cut"
     shutil.copytree(whole, cut)
     (cut / "model.safetensors").unlink()  # the last checkpoint is of step 6 of 8: what came after is lost
@@ -278,7 +274,7 @@ def test_the_bare_loop_works_in_two_processes(run_recipe, smoke, tmp_path):
     assert two["steps"] * 2 == one["steps"]  # each batch is twice as large
 
 
-def test_the_bare_loop_refuses_what_it_does_not_read(capsys):
+def test_the_bare_loop_rejects_unsupported_options(capsys):
     with pytest.raises(SystemExit) as ended:
         run_here("bert-pretrain-accelerate", "--preset", "smoke", "--max_minutes", "3")
-    assert ended.value.code == 2 and "does not read --max_minutes" in capsys.readouterr().err
+    assert ended.value.code == 2 and "does not support --max_minutes" in capsys.readouterr().err

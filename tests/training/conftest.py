@@ -9,7 +9,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # for the processes that tests st
 
 @pytest.fixture(scope="session")
 def whole(tmp_path_factory):
-    """Every case once without a break, and the changes of files that it made."""
+    """Run every case once without interruption; the folder, and the file changes that it made."""
     runs = {}
 
     def get(name: str) -> tuple[Path, list[str]]:

@@ -1,5 +1,6 @@
-"""What a run is told: presets, flags over them, settings that may and may not change, folders that have a run."""
+"""Arguments of a run: presets, flags, settings that may and may not change on resume, folders that have a run."""
 
+import runpy
 import shlex
 import subprocess
 import sys
@@ -9,12 +10,13 @@ import torch
 import yaml
 from tiny_runs import arguments
 
-from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets
-from hf_edu_models.training.arguments import RecipeArguments, settings_of
-from hf_edu_models.training.run import command, launch, public_name, start_run
-from hf_edu_models.training.run_folder import SETTINGS, read_settings
+from hf_edu_models.redaction import clean_value
+from hf_edu_models.run_folder import SETTINGS, read_settings
+from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets, recipe_files
+from hf_edu_models.training.arguments import PretrainingArguments, RecipeArguments, arguments_class, settings_of
+from hf_edu_models.training.run import command, launch, start_run
 
-RECIPE = "04_bahdanau.py"
+RECIPE = "2015_bahdanau.py"
 BASE = {
     "common": {"dataset": "dates", "num_train_epochs": 4, "model": {"hidden_size": 16}, "published": ["a"]},
     "bahdanau": {"learning_rate": 0.5, "model": {"dropout": 0.25}},
@@ -41,7 +43,7 @@ def parse(*flags):
     return parse_arguments(RECIPE, ["--use_cpu", *flags])
 
 
-def test_a_section_lies_over_the_common_one(two_presets):
+def test_a_section_overrides_the_common_one(two_presets):
     settings, notes = load_preset("base", "bahdanau")
     assert settings == {
         "dataset": "dates",
@@ -61,7 +63,20 @@ def test_a_preset_extends_another(two_presets):
     assert preset_names("transformer") == ["base", "on_top"]
 
 
-def test_flags_lie_over_the_preset(two_presets):
+def test_only_the_requested_preset_is_parsed(two_presets):
+    (presets.recipes_folder() / "presets" / "broken.yaml").write_text("{")
+    assert load_preset("base", "transformer")[0]["learning_rate"] == 0.1
+    with pytest.raises(yaml.YAMLError):
+        preset_names("transformer")
+
+
+def test_a_recipe_names_its_arguments_class_beside_main():
+    recipes = {name: runpy.run_path(str(file)) for name, file in recipe_files().items() if "pretrain" in name}
+    assert all(arguments_class(recipe["main"]) is PretrainingArguments for recipe in recipes.values()) and recipes
+    assert arguments_class(parse) is RecipeArguments
+
+
+def test_flags_override_the_preset(two_presets):
     args, training_args = parse("--preset", "base", "--learning_rate", "0.2", "--model", "dropout=0.1", "layers=[1, 2]")
     assert training_args.learning_rate == 0.2 and training_args.num_train_epochs == 4
     assert args.model == {"hidden_size": 16, "dropout": 0.1, "layers": [1, 2]}
@@ -72,8 +87,8 @@ def test_flags_lie_over_the_preset(two_presets):
 @pytest.mark.parametrize(
     "flags, sentence",
     [
-        (["--preset", "nowhere"], "preset 'nowhere' is not there for bahdanau; choose one of base, on_top, wrong"),
-        (["--preset", "wrong"], "preset 'wrong' sets 'no_such_option', which no recipe has"),
+        (["--preset", "nowhere"], "no preset 'nowhere' for bahdanau; choose one of base, on_top, wrong"),
+        (["--preset", "wrong"], "preset 'wrong' sets 'no_such_option', which is no option of the recipe"),
         (["--preset", "base", "--hiden", "3"], "no option '--hiden'"),
         (["--preset", "base", "--model", "hidden_size"], "--model takes name=value, got 'hidden_size'"),
         (["--preset", "base", "--resume", "--overwrite"], "give one of them"),
@@ -84,12 +99,22 @@ def test_flags_lie_over_the_preset(two_presets):
         ([], "needs data: give --preset (one of base, on_top, wrong) or --dataset"),
     ],
 )
-def test_a_mistake_is_one_sentence(flags, sentence, two_presets, capsys):
+def test_a_user_error_is_one_sentence(flags, sentence, two_presets, capsys):
     with pytest.raises(SystemExit) as end:
         launch(lambda args, training_args: None, RECIPE, ["--use_cpu", *flags])
-    said = capsys.readouterr().err
-    assert end.value.code == 2 and said.startswith(f"{RECIPE}: ") and "Traceback" not in said
-    assert sentence in said.replace("\n", " ")
+    error = capsys.readouterr().err
+    assert end.value.code == 2 and error.startswith(f"{RECIPE}: ") and "Traceback" not in error
+    assert sentence in error.replace("\n", " ")
+
+
+def test_help_shows_the_docstring_of_the_recipe_and_the_defaults(capsys):
+    recipe = recipe_files()["bert-pretrain"]
+    with pytest.raises(SystemExit):
+        parse_arguments(str(recipe), ["--help"], PretrainingArguments)
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: {recipe.name} --preset NAME [options]\n")
+    assert recipe.read_text("utf-8").split('"""')[1] in text
+    assert "Fraction of the tokens to predict. (default: 0.15)" in text
 
 
 def test_ctrl_c_has_its_own_exit_code(two_presets, capsys):
@@ -98,36 +123,36 @@ def test_ctrl_c_has_its_own_exit_code(two_presets, capsys):
 
     with pytest.raises(SystemExit) as end:
         launch(interrupted, RECIPE, ["--preset", "base", "--use_cpu"])
-    assert end.value.code == 130 and "--resume goes on" in capsys.readouterr().err
+    assert end.value.code == 130 and "--resume continues" in capsys.readouterr().err
 
 
-def test_a_body_keeps_its_sizes_and_takes_the_dropout_of_the_preset(two_presets):
+def test_init_from_keeps_its_sizes_and_takes_the_dropout_of_the_preset(two_presets):
     args, _ = parse("--preset", "on_top", "--init-from", "runs/body")
     assert args.model == {"dropout": 0.5}
     args, _ = parse("--preset", "on_top", "--init-from", "runs/body", "--model", "dropout=0", "maxout_size=8")
     assert args.model == {"dropout": 0, "maxout_size": 8}
 
 
-def test_labels_are_smoothed_in_the_model(two_presets):
-    """Trainer's own smoothing wants all logits at once; the model's never holds them."""
+def test_label_smoothing_is_done_in_the_model(two_presets):
+    """Trainer's own label smoothing needs all logits at once; the model never materialises them."""
     args, training_args = parse("--preset", "base", "--label_smoothing_factor", "0.1")
     assert args.model["label_smoothing"] == 0.1 and training_args.label_smoothing_factor == 0.0
 
 
-def test_averaging_and_patience_bring_what_they_need(tmp_path):
+def test_averaging_and_early_stopping_set_the_arguments_they_need(tmp_path):
     assert arguments(tmp_path, average_checkpoints=5, save_total_limit=2).save_total_limit == 5
     stops = arguments(tmp_path, early_stopping_patience=2, eval_strategy="steps", eval_steps=3)
     assert stops.load_best_model_at_end
 
 
 def start(folder, *flags, resume=False, overwrite=False):
-    given = ["--resume"] * resume + ["--overwrite"] * overwrite
-    args, training_args = parse("--dataset", "reverse", "--output_dir", str(folder), *given, *flags)
+    switches = ["--resume"] * resume + ["--overwrite"] * overwrite
+    args, training_args = parse("--dataset", "reverse", "--output_dir", str(folder), *switches, *flags)
     return start_run(args, training_args, "translation")
 
 
-def test_the_best_checkpoint_is_the_best_translator_and_not_the_one_with_the_lowest_loss(tmp_path):
-    """Trainer's own choice is the loss; whoever asks for it gets it."""
+def test_the_best_checkpoint_is_chosen_by_bleu_and_not_by_loss(tmp_path):
+    """Trainer's default is the loss, which can still be chosen."""
     patient = ("--early_stopping_patience", "2")
     usual = start(tmp_path / "usual", *patient).training_args
     assert (usual.metric_for_best_model, usual.greater_is_better) == ("bleu", True)
@@ -137,32 +162,32 @@ def test_the_best_checkpoint_is_the_best_translator_and_not_the_one_with_the_low
     assert read_settings(tmp_path / "asked")["metric_for_best_model"] == "loss"
 
 
-def test_a_folder_with_a_run_is_not_written_over(tmp_path):
+def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     start(tmp_path / "run")
     (tmp_path / "run" / "kept.txt").write_text("x")
-    start(tmp_path / "run")  # it had ended before it had learnt anything
+    start(tmp_path / "run")  # it ended before its first checkpoint
     assert (tmp_path / "run" / "kept.txt").exists()
     (tmp_path / "run" / "checkpoint-3").mkdir()
-    with pytest.raises(ValueError, match="has a run already; --resume goes on with it, --overwrite throws it away"):
+    with pytest.raises(ValueError, match="already has a run; --resume continues it, --overwrite deletes it"):
         start(tmp_path / "run")
     assert (tmp_path / "run" / "kept.txt").exists()
     start(tmp_path / "run", overwrite=True)
     assert not (tmp_path / "run" / "kept.txt").exists()
     (tmp_path / "mine").mkdir()
-    (tmp_path / "mine" / "notes.txt").write_text("x")  # a folder of other things is no run, and stays as it is
+    (tmp_path / "mine" / "notes.txt").write_text("x")  # a folder without a run is not deleted
     start(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "notes.txt").exists()
 
 
-def test_resuming_asks_for_the_same_settings(tmp_path):
+def test_resuming_needs_the_same_settings(tmp_path):
     small = ["--model", "hidden_size=16"]
     start(tmp_path, *small, "--seed", "3")
     (tmp_path / "checkpoint-4").mkdir()
     with pytest.raises(
-        ValueError, match=r"begun with model \{'hidden_size': 16\}, but now it is .*24.*give it as before"
+        ValueError, match=r"started with model \{'hidden_size': 16\}, but now it is .*24.*use the same value"
     ):
         start(tmp_path, "--model", "hidden_size=24", "--seed", "3", resume=True)
-    with pytest.raises(ValueError, match="begun with seed 3, but now it is at its default"):
+    with pytest.raises(ValueError, match="started with seed 3, but now it is at its default"):
         start(tmp_path, *small, resume=True)
     start(tmp_path, *small, "--seed", "3", "--num_train_epochs", "9", "--learning_rate", "0.1", resume=True)
     assert read_settings(tmp_path)["num_train_epochs"] == 9
@@ -171,11 +196,11 @@ def test_resuming_asks_for_the_same_settings(tmp_path):
     assert resumed.checkpoint == str(tmp_path / "checkpoint-12")  # by number, not by name
 
 
-def test_resuming_where_nothing_was_saved_begins_anew(tmp_path):
+def test_resuming_without_a_checkpoint_starts_a_new_run(tmp_path):
     assert start(tmp_path, resume=True).checkpoint is None
 
 
-def test_settings_are_what_was_changed(tmp_path):
+def test_settings_are_those_that_differ_from_their_defaults(tmp_path):
     start(tmp_path, "--learning_rate", "0.25", "--model", "dropout=0.5")
     settings = yaml.safe_load((tmp_path / SETTINGS).read_text())
     assert settings["learning_rate"] == 0.25 and settings["model"] == {"dropout": 0.5}
@@ -193,8 +218,8 @@ def test_settings_are_what_was_changed(tmp_path):
         (3, 3),
     ],
 )
-def test_paths_of_this_machine_stay_here(value, public):
-    assert public_name(value) == public
+def test_local_paths_are_redacted(value, public):
+    assert clean_value(value) == public
 
 
 def test_every_flag_is_in_the_command_however_the_recipe_was_started(two_presets):
@@ -202,31 +227,31 @@ def test_every_flag_is_in_the_command_however_the_recipe_was_started(two_presets
     assert command(args) == f"python recipes/{RECIPE} --use_cpu --preset base --seed 3"
 
 
-def test_columns_of_a_preset_are_the_words_that_stand_there():
-    args, _ = parse_arguments("02_recurrent.py", ["--use_cpu", "--preset", "pos"])
+def test_columns_of_a_preset_are_strings():
+    args, _ = parse_arguments("2010_recurrent.py", ["--use_cpu", "--preset", "pos"])
     assert args.columns == {"tags": "upos"}
 
 
-def test_the_command_is_one_that_anybody_can_type():
+def test_the_command_has_no_local_paths_and_secrets():
     typed = (
         "--preset dates --dataset /home/me/secret/a.tsv --output_dir /home/me/runs --seed 1 --resume --hub_token hf_x"
     )
     args = RecipeArguments(preset="dates")
-    args.recipe, args.given = RECIPE, shlex.split(typed)
+    args.recipe, args.argv = RECIPE, shlex.split(typed)
     assert command(args) == f"python recipes/{RECIPE} --preset dates --dataset a.tsv --seed 1"
 
 
-def test_paths_inside_of_other_words_stay_here():
-    """Both spellings of an option, and names with values."""
+def test_paths_inside_other_words_are_redacted():
+    """Both spellings of an option, and name=value."""
     words = ["--dataset=/home/me/secret/a.tsv", "--data_options", "data_files=/home/me/secret/b.tsv"]
     args = RecipeArguments(dataset="x")
-    args.recipe, args.given = RECIPE, words
+    args.recipe, args.argv = RECIPE, words
     assert command(args) == f"python recipes/{RECIPE} --dataset=a.tsv --data_options data_files=b.tsv"
-    assert public_name({"data_files": ["/home/me/secret/b.tsv"]}) == {"data_files": ["b.tsv"]}
+    assert clean_value({"data_files": ["/home/me/secret/b.tsv"]}) == {"data_files": ["b.tsv"]}
 
 
-def test_nothing_is_told_to_the_allocator_on_import():
-    """Only a run may ask glibc to keep memory; a program that imports the library keeps its own settings."""
+def test_importing_does_not_configure_malloc():
+    """A program that only imports the library keeps its own settings."""
     code = """
 import ctypes
 asked = []
@@ -234,8 +259,8 @@ real = ctypes.CDLL.__getattr__
 ctypes.CDLL.__getattr__ = lambda self, name: (asked.append(name), real(self, name))[1]
 import hf_edu_models, hf_edu_models.training.run, hf_edu_models.training.trainers
 assert "mallopt" not in asked, asked
-from hf_edu_models.training import keep_freed_memory
-assert isinstance(keep_freed_memory(), bool)
+from hf_edu_models.training import configure_malloc
+assert isinstance(configure_malloc(), bool)
 import platform
 assert ("mallopt" in asked) == (platform.libc_ver()[0] == "glibc"), asked
 """
@@ -243,49 +268,49 @@ assert ("mallopt" in asked) == (platform.libc_ver()[0] == "glibc"), asked
     assert done.returncode == 0, done.stderr
 
 
-def test_an_older_glibc_takes_less(monkeypatch):
-    """Before 2.35 it refuses a threshold above 32 MiB, and then nothing would have been told at all."""
+def test_an_older_glibc_has_a_lower_limit(monkeypatch):
+    """Before 2.35 it rejects a threshold above 32 MiB, and would keep its default."""
     from types import SimpleNamespace
 
-    from hf_edu_models.training import memory
+    from hf_edu_models.training import malloc
 
-    told = []
+    calls = []
 
     def mallopt(parameter, value):
-        allowed = parameter != memory.MMAP_THRESHOLD or value <= 2**25
-        told.extend([(parameter, value)] * allowed)
+        allowed = parameter != malloc.MMAP_THRESHOLD or value <= 2**25
+        calls.extend([(parameter, value)] * allowed)
         return int(allowed)
 
-    monkeypatch.setattr(memory.platform, "system", lambda: "Linux")
-    monkeypatch.setattr(memory.platform, "libc_ver", lambda: ("glibc", "2.31"))
-    monkeypatch.setattr(memory.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
-    assert memory.keep_freed_memory() is True
-    assert told == [(memory.MMAP_THRESHOLD, 2**25), (memory.TRIM_THRESHOLD, 2**31 - 1)]
-    monkeypatch.setattr(memory.platform, "system", lambda: "Darwin")
-    assert memory.keep_freed_memory() is False
+    monkeypatch.setattr(malloc.platform, "system", lambda: "Linux")
+    monkeypatch.setattr(malloc.platform, "libc_ver", lambda: ("glibc", "2.31"))
+    monkeypatch.setattr(malloc.ctypes, "CDLL", lambda name: SimpleNamespace(mallopt=mallopt))
+    assert malloc.configure_malloc() is True
+    assert calls == [(malloc.MMAP_THRESHOLD, 2**25), (malloc.TRIM_THRESHOLD, 2**31 - 1)]
+    monkeypatch.setattr(malloc.platform, "system", lambda: "Darwin")
+    assert malloc.configure_malloc() is False
 
 
-def test_a_run_tells_the_allocator(monkeypatch, tmp_path):
+def test_a_run_configures_malloc(monkeypatch, tmp_path):
     from hf_edu_models.training import run
 
     called = []
-    monkeypatch.setattr(run, "keep_freed_memory", lambda: called.append(1))
+    monkeypatch.setattr(run, "configure_malloc", lambda: called.append(1))
     start(tmp_path)
     assert called
 
 
 def vaswani(step: int, size: int, warmup: int) -> float:
-    """Section 5.3, the formula (3)."""
+    """Section 5.3, Eq. (3)."""
     return size**-0.5 * min(step**-0.5, step * warmup**-1.5)
 
 
-def test_the_inverse_square_root_is_the_papers(tmp_path):
+def test_the_inverse_square_root_schedule_is_that_of_the_paper(tmp_path):
     from transformers import get_scheduler
 
     size, warmup = 512, 4000
-    rate = (size * warmup) ** -0.5
+    peak = (size * warmup) ** -0.5
     training_args = arguments(
-        tmp_path, lr_scheduler_type="inverse_sqrt", learning_rate=rate, warmup_steps=warmup, max_steps=9000
+        tmp_path, lr_scheduler_type="inverse_sqrt", learning_rate=peak, warmup_steps=warmup, max_steps=9000
     )
     optimizer = torch.optim.Adam([torch.zeros(1)], lr=training_args.learning_rate)
     steps = training_args.get_warmup_steps(training_args.max_steps)
@@ -297,6 +322,6 @@ def test_the_inverse_square_root_is_the_papers(tmp_path):
             assert optimizer.param_groups[0]["lr"] == pytest.approx(vaswani(step, size, warmup))
 
 
-def test_settings_leave_the_machine_out(tmp_path):
+def test_settings_do_not_depend_on_the_machine(tmp_path):
     args, training_args = parse("--dataset", "reverse", "--output_dir", str(tmp_path))
     assert set(settings_of(args, training_args)) <= {"dataset", "use_cpu"}

@@ -1,4 +1,4 @@
-"""The launches that recipes/README.md shows are ones that torchrun and Accelerate take."""
+"""The launch commands and examples of the pages parse and run."""
 
 import json
 import os
@@ -16,6 +16,7 @@ from safetensors.torch import load_file
 from torch import equal
 from torch.distributed.run import get_args_parser
 
+import hf_edu_models.training
 from hf_edu_models.training import parse_arguments
 from hf_edu_models.training.presets import recipes_folder
 
@@ -27,26 +28,26 @@ CONFIGS = [block for kind, block in BLOCKS if kind == "yaml" and "distributed_ty
 
 
 def parse(line: str):
-    """The launcher's own options, then the script's, each read by its own parser; an unknown one ends the process."""
+    """Parse a command with the parser of its launcher; an unknown option exits."""
     words = [word for word in shlex.split(line) if not re.fullmatch(r"[A-Z_]+=\S+", word)]
     if words[0] == "torchrun":
-        given = get_args_parser().parse_args(words[1:])
+        parsed = get_args_parser().parse_args(words[1:])
     else:
-        given = launch_command_parser().parse_args(words[2:])
-    return given
+        parsed = launch_command_parser().parse_args(words[2:])
+    return parsed
 
 
 @pytest.mark.parametrize("line", COMMANDS)
-def test_a_launch_is_understood(line):
-    given = parse(line)
-    script = recipes_folder().parent / given.training_script
+def test_a_launch_command_parses(line):
+    parsed = parse(line)
+    script = recipes_folder().parent / parsed.training_script
     assert script.is_file()
-    flags = [word for word in given.training_script_args if word != "--use_cpu"]
+    flags = [word for word in parsed.training_script_args if word != "--use_cpu"]
     args, _ = parse_arguments(str(script), [*flags, "--use_cpu"])
     assert args.dataset
 
 
-def test_there_are_launches_of_every_kind():
+def test_the_page_has_launches_of_every_kind():
     assert len(COMMANDS) >= 7 and {yaml.safe_load(each)["distributed_type"] for each in CONFIGS} == {
         "FSDP",
         "DEEPSPEED",
@@ -54,23 +55,44 @@ def test_there_are_launches_of_every_kind():
 
 
 @pytest.mark.parametrize("text", CONFIGS)
-def test_a_configuration_is_understood(text, tmp_path):
+def test_a_configuration_parses(text, tmp_path):
     file = tmp_path / "config.yaml"
     file.write_text(text)
-    config = ClusterConfig.from_yaml_file(file)  # refuses keys that it does not know
+    config = ClusterConfig.from_yaml_file(file)  # rejects unknown keys
     parser = launch_command_parser()
     known = {action.dest for action in parser._actions}
     inner = {**config.fsdp_config, **config.deepspeed_config}
     assert inner and set(inner) <= known
 
 
+def test_the_example_of_the_training_package_runs(tmp_path, monkeypatch):
+    """Trained, saved, and resumed as its comment says."""
+    page = Path(hf_edu_models.training.__file__).with_name("README.md").read_text("utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "reviews").mkdir()
+    rows = [{"text": text, "label": label} for text, label in (("a good film", "pos"), ("a bad film", "neg"))] * 4
+    for split in ("train", "validation"):
+        (tmp_path / "reviews" / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    example: dict = {}
+    exec(code, example)
+    assert (tmp_path / "runs" / "reviews" / "model.safetensors").is_file()
+    example["trainer"].train(resume_from_checkpoint=True)
+
+
+def test_every_file_is_in_the_table_of_the_training_package():
+    folder = Path(hf_edu_models.training.__file__).parent
+    listed = re.findall(r"^\| `(\w+\.py)` \|", (folder / "README.md").read_text("utf-8"), re.MULTILINE)
+    assert sorted(listed) == sorted(file.name for file in folder.glob("*.py") if file.name != "__init__.py")
+
+
 @pytest.mark.slow
 def test_torchrun_and_accelerate_start_two_processes(tmp_path):
-    """The two commands for CPUs as they stand, from the recipe's first line to its results."""
+    """The two commands for CPUs, unchanged."""
     runs = {}
     for name, line in zip(("torchrun", "accelerate"), [each for each in COMMANDS if "smoke" in each][:2], strict=True):
-        script = str(recipes_folder() / "04_bahdanau.py")
-        words = shlex.split(line.replace("recipes/04_bahdanau.py", script))
+        script = str(recipes_folder() / "2015_bahdanau.py")
+        words = shlex.split(line.replace("recipes/2015_bahdanau.py", script))
         settings = dict(word.split("=") for word in words if re.fullmatch(r"[A-Z_]+=\S+", word))
         command = [str(Path(sys.executable).with_name(words[len(settings)])), *words[len(settings) + 1 :]]
         folder = runs[name] = tmp_path / name

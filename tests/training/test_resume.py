@@ -1,4 +1,4 @@
-"""A run that is killed at any moment goes on, and ends as if nothing had happened: bit for bit."""
+"""A run that is killed at any moment resumes and ends with the same weights, bit for bit."""
 
 import json
 import random
@@ -13,15 +13,14 @@ from safetensors.torch import load_file
 from tiny_runs import KillAtFile, KillAtStep, in_process, run_case
 from torch import equal
 
-from hf_edu_models.training.checkpoints import ASIDE, checkpoints_of
+from hf_edu_models.run_folder import UNFINISHED, list_checkpoints, log_history, read_results
 from hf_edu_models.training.presets import recipes_folder
-from hf_edu_models.training.run_folder import log_history, read_results
 
-NOT_REPEATED = ("runtime", "per_second", "train_loss", "total_flos")  # times, and what only one of two parts has seen
+IGNORED = ("runtime", "per_second", "train_loss", "total_flos")  # times, and totals since the last start
 
 
 def losses(run: Path) -> list[dict]:
-    kept = [{key: value for key, value in line.items() if not key.endswith(NOT_REPEATED)} for line in log_history(run)]
+    kept = [{key: value for key, value in line.items() if not key.endswith(IGNORED)} for line in log_history(run)]
     return [line for line in kept if set(line) - {"step", "epoch"}]
 
 
@@ -30,12 +29,12 @@ def assert_same_end(run: Path, other: Path) -> None:
     assert weights.keys() == expected.keys()
     assert [name for name in weights if not equal(weights[name], expected[name])] == []
     assert losses(run) == losses(other)
-    assert [folder.name for folder in checkpoints_of(run)] == [folder.name for folder in checkpoints_of(other)]
-    assert not (run / ASIDE).exists()
+    assert [folder.name for folder in list_checkpoints(run)] == [folder.name for folder in list_checkpoints(other)]
+    assert not (run / UNFINISHED).exists()
 
 
 def assert_whole_checkpoints(run: Path) -> None:
-    """Whatever is called a checkpoint can be read to its end."""
+    """Every folder with the name of a checkpoint is complete."""
     import torch
 
     for folder in run.glob("checkpoint-*"):
@@ -57,8 +56,8 @@ KILLS = {
     "random order": (2, 8, 17),
     "grouped by length": (11,),
     "length buckets": (11,),
-    "masked words": (14,),
-    "carried state": (8, 16),  # goes on from 6, inside epoch 2, and from 15, where epoch 4 begins
+    "masked language modelling": (14,),
+    "carried state": (8, 16),  # resumes from 6, inside epoch 2, and from 15, where epoch 4 begins
     "accumulated": (11,),
     "accumulated states": (8,),
     "early stopping": (10,),
@@ -73,7 +72,7 @@ def test_killed_in_training(name, whole, tmp_path):
 
 
 def test_killed_while_saving(whole, tmp_path):
-    """In the first checkpoint, before and after it is put in place, while old ones are dropped, and at the very end."""
+    """In the first checkpoint, before and after its rename, while old ones are deleted, and at the end."""
     draw = random.Random(0)
     kills = [
         KillAtFile(draw.randrange(1, 22)),
@@ -93,15 +92,15 @@ def test_killed_while_saving(whole, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("start", range(4))
-def test_killed_at_every_change_of_a_file(start, whole, tmp_path):
+def test_killed_at_every_file_change(start, whole, tmp_path):
     expected, changes = whole("random order")
     for number in range(start, len(changes), 4):
         run_with_kills("random order", tmp_path / str(number), [KillAtFile(number)])
         assert_same_end(tmp_path / str(number), expected)
 
 
-def test_a_run_that_has_ended_ends_the_same_again(whole, tmp_path):
-    """Also one that was stopped early: it does not train on."""
+def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):
+    """Also one that was stopped early."""
     for name in ("random order", "early stopping"):
         folder = tmp_path / name
         shutil.copytree(whole(name)[0], folder)
@@ -109,28 +108,28 @@ def test_a_run_that_has_ended_ends_the_same_again(whole, tmp_path):
         assert_same_end(folder, whole(name)[0])
 
 
-def test_the_best_checkpoint_and_the_patience_survive(whole):
+def test_the_best_checkpoint_and_early_stopping_are_restored(whole):
     """The marks were 1, 3, 2, 2.5: the second is the best, and two more were the patience."""
     run, _ = whole("early stopping")
-    state = json.loads((checkpoints_of(run)[-1] / "trainer_state.json").read_text())
+    state = json.loads((list_checkpoints(run)[-1] / "trainer_state.json").read_text())
     assert state["global_step"] == 12 and state["best_global_step"] == 6 and state["best_metric"] == 3.0
     best = load_file(run / "checkpoint-6" / "model.safetensors")
     assert all(equal(weight, best[name]) for name, weight in load_file(run / "model.safetensors").items())
 
 
-def test_more_patience_trains_on(whole, tmp_path):
+def test_a_higher_patience_continues_training(whole, tmp_path):
     shutil.copytree(whole("early stopping")[0], tmp_path / "run")
     assert in_process(run_case, "early stopping", tmp_path / "run", resume=True, early_stopping_patience=3) == 0
     marks = [line["eval_mark"] for line in log_history(tmp_path / "run") if "eval_mark" in line]
     assert marks[:5] == [1.0, 3.0, 2.0, 2.5, 5.0]
 
 
-def test_resuming_takes_the_learning_rate_that_is_asked_for(whole, tmp_path):
-    """The advice after a loss that is not a number would be of no use otherwise."""
+def test_resuming_takes_the_new_learning_rate(whole, tmp_path):
+    """The advice after a NaN loss is to lower it."""
     shutil.copytree(whole("random order")[0], tmp_path / "run")
-    for folder in checkpoints_of(tmp_path / "run")[1:]:
+    for folder in list_checkpoints(tmp_path / "run")[1:]:
         shutil.rmtree(folder)
-    (first,) = checkpoints_of(tmp_path / "run")
+    (first,) = list_checkpoints(tmp_path / "run")
     done = int(first.name.partition("-")[2])
     assert in_process(run_case, "random order", tmp_path / "run", resume=True, learning_rate=0.005) == 0
     before, after = (
@@ -138,28 +137,28 @@ def test_resuming_takes_the_learning_rate_that_is_asked_for(whole, tmp_path):
         for run in (whole("random order")[0], tmp_path / "run")
     )
     assert before.keys() == after.keys()
-    for step, rate in before.items():
-        assert after[step] == pytest.approx(rate / 2 if step > done else rate)
+    for step, lr in before.items():
+        assert after[step] == pytest.approx(lr / 2 if step > done else lr)
 
 
-def test_a_loss_between_two_lines_of_the_log_is_not_lost(whole):
-    """Checkpoints come every 3 steps and lines every 2: the test above would compare nothing otherwise."""
+def test_the_loss_between_two_logs_is_not_lost(whole):
+    """Checkpoints come every 3 steps and logs every 2."""
     steps = [line["step"] for line in losses(whole("random order")[0])]
     assert steps == list(range(2, 19, 2))
 
 
 @pytest.mark.slow
 def test_a_recipe_is_killed_from_outside(tmp_path):
-    """The recipe as users start it, killed at whatever it is doing; the same command with --resume goes on."""
+    """The recipe as users start it, killed at random moments and resumed."""
     steps = ["--save_strategy", "steps", "--save_steps", "2", "--eval_strategy", "no", "--num_train_epochs", "3"]
-    command = [sys.executable, str(recipes_folder() / "04_bahdanau.py"), "--preset", "smoke", "--use_cpu", *steps]
+    command = [sys.executable, str(recipes_folder() / "2015_bahdanau.py"), "--preset", "smoke", "--use_cpu", *steps]
     draw = random.Random(0)
     subprocess.run([*command, "--output_dir", str(tmp_path / "whole")], check=True)
     killed = [*command, "--output_dir", str(tmp_path / "killed"), "--resume"]
     for least in (1, 8, 14):
         process = subprocess.Popen(killed)
         while (
-            max((int(each.name.partition("-")[2]) for each in checkpoints_of(tmp_path / "killed")), default=0) < least
+            max((int(each.name.partition("-")[2]) for each in list_checkpoints(tmp_path / "killed")), default=0) < least
         ):
             assert process.poll() is None
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""Two processes learn what one learns with the same global batch, and accumulated steps what a large batch teaches."""
+"""Two processes equal one with the same global batch, and gradient accumulation equals one large batch."""
 
 import pytest
 import tiny_runs
@@ -7,7 +7,7 @@ from safetensors.torch import load_file
 from tiny_runs import KillAtStep, in_process, in_two_processes, run_case, run_without_dropout
 from torch.testing import assert_close
 
-from hf_edu_models.training.run_folder import log_history
+from hf_edu_models.run_folder import log_history
 
 # Adam would turn the last bit of a gradient near zero into a step of full length.
 PLAIN = {"optim": "sgd", "learning_rate": 0.3, "logging_steps": 1}
@@ -31,7 +31,7 @@ def assert_same_learning(run, other) -> None:
     ],
 )
 def test_two_processes_equal_one(name, one, each, kill, tmp_path):
-    """Killed and resumed on the way, inside the second epoch where there is one: both must find their place again."""
+    """Killed and resumed, inside the second epoch if there is one: both must continue at the right batch."""
     alone, together = tmp_path / "alone", tmp_path / "together"
     assert in_process(run_without_dropout, name, alone, **PLAIN, **one) == 0
     again = {"resume": True, **PLAIN, **each}
@@ -56,7 +56,7 @@ def accumulating(folder, **settings):
 
 
 def test_accumulated_steps_equal_one_large_batch(tmp_path):
-    """The rows are of uneven lengths, so that a mean of means would show."""
+    """The rows have different lengths, so that a mean of means would differ."""
     sizes = {
         "large": {"per_device_train_batch_size": 32},
         "small": {"per_device_train_batch_size": 8, "gradient_accumulation_steps": 4},
@@ -68,16 +68,16 @@ def test_accumulated_steps_equal_one_large_batch(tmp_path):
 
 
 class FastClock:
-    """The second process believes that it is late."""
+    """The clock of the second process is an hour ahead."""
 
     def arm(self, trainer, folder):
-        trainer.bookkeeping.seconds = 3600.0 * trainer.args.process_index
+        trainer.run_state.seconds = 3600.0 * trainer.args.process_index
 
     def report(self):
         pass
 
 
-def test_processes_agree_on_the_time(tmp_path):
+def test_processes_stop_at_the_same_step(tmp_path):
     options = {"kill": FastClock(), "max_minutes": 30.0, "max_steps": 4, "wait": 100}
     assert in_two_processes(run_without_dropout, "shared pairs", tmp_path, **options) == [0, 0]
     assert max(losses(tmp_path)) == 4

@@ -1,4 +1,4 @@
-"""Small runs, each of a kind that could go wrong after a resumption, and what kills them.
+"""Small runs, each with something that could differ after resuming, and ways to kill them.
 
 They run in processes of their own: a server imports the libraries once and forks a process for each run.
 """
@@ -20,9 +20,9 @@ from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, TruncatedBPTTT
 from hf_edu_models.training.arguments import RecipeArguments, RunArguments
 from hf_edu_models.training.run import start_run
 
-WORDS = 23
+VOCAB_SIZE = 23
 STREAMS, WINDOW, WINDOWS = 4, 6, 5  # all sizes differ
-SIZES = {"vocab_size": WORDS, "dropout": 0.2}
+SIZES = {"vocab_size": VOCAB_SIZE, "dropout": 0.2}
 RECURRENT = SIZES | {"embedding_size": 10, "hidden_size": 12, "initializer_range": 0.3}
 ATTENTION = SIZES | {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
 
@@ -34,19 +34,19 @@ def tokenizer():
     from tokenizers import Tokenizer, models, pre_tokenizers
 
     special = {"pad_token": "<pad>", "bos_token": "<s>", "eos_token": "</s>", "mask_token": "<mask>"}
-    names = [*special.values(), *(f"w{number}" for number in range(len(special), WORDS))]
+    names = [*special.values(), *(f"w{number}" for number in range(len(special), VOCAB_SIZE))]
     whole = Tokenizer(models.WordLevel({name: number for number, name in enumerate(names)}, unk_token="w4"))
     whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     return PreTrainedTokenizerFast(tokenizer_object=whole, **special)
 
 
 def pairs(count: int, seed: int = 0) -> Dataset:
-    """Sources and targets of uneven lengths: without weights by token, losses of several batches would not add up."""
+    """Sources and targets of different lengths: only losses weighted by tokens add up over batches."""
     draw = torch.Generator().manual_seed(seed)
 
     def words() -> list[int]:
         length = int(torch.randint(2, 9, (1,), generator=draw))
-        return torch.randint(4, WORDS, (length,), generator=draw).tolist()
+        return torch.randint(4, VOCAB_SIZE, (length,), generator=draw).tolist()
 
     sources, targets = [words() for _ in range(count)], [[*words(), 2] for _ in range(count)]
     masks = [[1] * len(source) for source in sources]
@@ -59,9 +59,9 @@ def sentences(count: int) -> Dataset:
 
 
 def streams(count: int = STREAMS, windows: int = WINDOWS, seed: int = 0) -> Dataset:
-    """What `contiguous_streams` makes, of random words."""
+    """Rows as `contiguous_streams` makes them, of random tokens."""
     draw = torch.Generator().manual_seed(seed)
-    words = torch.randint(4, WORDS, (count, windows * WINDOW + 1), generator=draw)
+    words = torch.randint(4, VOCAB_SIZE, (count, windows * WINDOW + 1), generator=draw)
     rows = {"input_ids": words[:, :-1], "labels": words[:, :-1], "shift_labels": words[:, 1:]}
     cut = {name: ids.reshape(count, windows, WINDOW).transpose(0, 1).reshape(-1, WINDOW) for name, ids in rows.items()}
     return Dataset.from_dict({name: ids.tolist() for name, ids in cut.items()})
@@ -106,7 +106,7 @@ def masking(training_args):
 
 
 class Marks:
-    """A score that rises, falls and rises again, by how often it was asked for: early stopping has to count."""
+    """A score that rises, falls and rises again with every evaluation, for early stopping."""
 
     scores = [1.0, 3.0, 2.0, 2.5, 5.0] + 9 * [4.0]
 
@@ -134,7 +134,7 @@ CASES = {
         lambda args: translating(args, translator("bahdanau"), 40),
         {"num_train_epochs": 3, "max_tokens": 40},
     ),
-    "masked words": (masking, {"num_train_epochs": 3}),
+    "masked language modelling": (masking, {"num_train_epochs": 3}),
     "carried state": (streaming, {"num_train_epochs": 4}),
     # 6 batches in twos, and 5 in twos with one left over
     "accumulated": (translating, {"num_train_epochs": 4, "gradient_accumulation_steps": 2}),
@@ -152,11 +152,11 @@ def arguments(folder: Path, **settings) -> RunArguments:
 
 
 def run_case(name: str, folder: Path, resume: bool = False, kill=None, **settings):
-    """A run from start to end, as a recipe does it; `kill` ends it by itself, as if from outside."""
+    """A whole run, as a recipe does it; `kill` ends the process with SIGKILL."""
     torch.set_num_threads(1)
     build, own = CASES[name]
     training_args = arguments(folder, **(own | settings))
-    # The score is the one that is given; "pretraining" stands for the loss.
+    # The main score of "pretraining" is the loss.
     run = start_run(RecipeArguments(dataset="reverse", resume=resume), training_args, "pretraining")
     trainer = build(training_args)
     if kill is not None:
@@ -169,11 +169,11 @@ def run_case(name: str, folder: Path, resume: bool = False, kill=None, **setting
 
 
 def run_without_dropout(name: str, folder: Path, rank: int = 0, world: int = 1, port: int = 0, **options) -> None:
-    """One process of `world`; dropout off, since every process draws its own. Predictions are kept to be compared."""
+    """One process of `world`, without dropout, which differs between processes; saves its predictions."""
     RECURRENT["dropout"] = ATTENTION["dropout"] = 0.0
     if world > 1:
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
-        os.environ.update({key: str(value) for key, value in place.items()}, MASTER_ADDR="127.0.0.1")
+        variables = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": world, "MASTER_PORT": port}
+        os.environ.update({key: str(value) for key, value in variables.items()}, MASTER_ADDR="127.0.0.1")
         options["ddp_backend"] = "gloo"
     trainer = run_case(name, folder, **options)
     output = trainer.predict(trainer.eval_dataset)
@@ -188,12 +188,12 @@ def run_without_dropout(name: str, folder: Path, rank: int = 0, world: int = 1, 
         torch.distributed.destroy_process_group()
 
 
-def in_two_processes(function, *given, wait: float = 200, **options) -> list[int]:
+def in_two_processes(function, *args, wait: float = 200, **options) -> list[int]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     both = [
-        forks.Process(target=function, args=given, kwargs=options | {"rank": rank, "world": 2, "port": port})
+        forks.Process(target=function, args=args, kwargs=options | {"rank": rank, "world": 2, "port": port})
         for rank in range(2)
     ]
     for process in both:
@@ -221,12 +221,12 @@ class KillAtStep(TrainerCallback):
 
 
 class KillAtFile:
-    """Dies right before a change of the run's folder: Python tells its audit hooks of files it opens, moves or removes.
+    """Kills the process right before a file of the run's folder is opened, renamed or removed, by an audit hook.
 
     Args:
-        number: which of the changes, from 0; None only counts them.
-        kind: counts these alone, such as os.rename.
-        part: counts only paths that have this part.
+        number: Index of the change; None only counts them.
+        kind: Counts only these events, such as os.rename.
+        part: Counts only paths with this part.
     """
 
     CHANGES = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree")
@@ -238,23 +238,23 @@ class KillAtFile:
 
     def arm(self, trainer, folder) -> None:
         self.folder = os.path.abspath(folder)
-        sys.addaudithook(self.hear)
+        sys.addaudithook(self.audit)
 
-    def hear(self, event: str, given: tuple) -> None:
-        if self.is_on and event in self.CHANGES and self.is_ours(event, given):
+    def audit(self, event: str, args: tuple) -> None:
+        if self.is_on and event in self.CHANGES and self.is_change(event, args):
             self.events.append(event)
             if len(self.events) - 1 == self.number:
                 die()
 
-    def is_ours(self, event: str, given: tuple) -> bool:
-        path = os.path.abspath(given[0]) if isinstance(given[0], str | os.PathLike) else ""
+    def is_change(self, event: str, args: tuple) -> bool:
+        path = os.path.abspath(args[0]) if isinstance(args[0], str | os.PathLike) else ""
         is_inside = path.startswith(self.folder)
         if event == "shutil.rmtree":
             self.is_emptying = is_inside
-        elif event in ("os.remove", "os.rmdir") and given[1] != -1:  # a name in a folder that is being removed
+        elif event in ("os.remove", "os.rmdir") and args[1] != -1:  # a name in a folder that is being removed
             is_inside = self.is_emptying
         elif event == "open":
-            is_inside = is_inside and isinstance(given[1], str) and bool(set(given[1]) & set("wxa+"))
+            is_inside = is_inside and isinstance(args[1], str) and bool(set(args[1]) & set("wxa+"))
         return is_inside and self.kind in event and self.part in path
 
     def report(self) -> None:
@@ -264,9 +264,9 @@ class KillAtFile:
         self.names.write_text("\n".join(self.events))
 
 
-def in_process(function, *given, wait: float = 300, **options) -> int:
-    """Run a function in a process of its own; its exit code, -9 where it was killed."""
-    process = forks.Process(target=function, args=given, kwargs=options)
+def in_process(function, *args, wait: float = 300, **options) -> int:
+    """Run a function in a new process; its exit code, -9 if it was killed."""
+    process = forks.Process(target=function, args=args, kwargs=options)
     process.start()
     return end_of(process, wait)
 

@@ -1,0 +1,24 @@
+"""`hf-edu explain`: the group of verbs that look inside a model."""
+
+import typer
+
+from . import explain_align, explain_attention, explain_gradients, explain_probe, explain_words
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def explain() -> None:
+    """Look inside a model: attention, alignment, gradients, embeddings and probes."""
+
+
+for verb in (
+    explain_attention.attention,
+    explain_align.align,
+    explain_gradients.gradients,
+    explain_words.positions,
+    explain_words.neighbours,
+    explain_words.contexts,
+    explain_probe.probe,
+):
+    app.command()(verb)

@@ -1,0 +1,57 @@
+"""`hf-edu push`."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.filesize import decimal
+from rich.table import Table
+from rich.text import Text
+
+from .options import RunFolder
+
+UNREACHABLE = 3  # exit code for errors where trying again may help
+
+
+def push(
+    run: RunFolder,
+    repo_id: Annotated[str, typer.Argument(metavar="USER/NAME", help="Repository on the Hub.")],
+    private: Annotated[bool, typer.Option("--private", help="Create a private repository.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List the files that would be uploaded, without uploading.")
+    ] = False,
+    revision: Annotated[str | None, typer.Option(help="Branch, created if missing; default main.")] = None,
+    message: Annotated[str | None, typer.Option(help="Commit message.")] = None,
+) -> None:
+    """Upload the weights, tokenizer, code, card and figures of a run to the Hub, in one commit.
+
+    The token is the one of `hf auth login`, or HF_TOKEN. If the connection fails, run the same command again: finished
+    files are not uploaded twice. Exit codes: 0 uploaded, 2 rejected (invalid input, token or repository), 3 Hub not
+    reachable.
+    """
+    from ..hub.errors import HubUnreachableError
+    from ..hub.push import push_run
+
+    try:
+        done = push_run(run, repo_id, private=private, dry_run=dry_run, revision=revision, message=message)
+    except HubUnreachableError as error:
+        Console(stderr=True).print(Text(f"hf-edu: {error}", style="red"))
+        raise typer.Exit(UNREACHABLE) from None
+    _print_upload(done)
+
+
+def _print_upload(done: Any) -> None:
+    console = Console()
+    if done.url is not None:
+        size = decimal(sum(done.files.values()))
+        line = Text(f"{done.repo_id} has {len(done.files)} files of this run, {size}: {done.url}")
+        console.print(line, soft_wrap=True)
+        return
+    table = Table("file", "size", title=f"to {done.repo_id}, branch {done.revision}", title_justify="left")
+    table.columns[1].justify = "right"
+    for name, size in done.files.items():
+        table.add_row(Text(name), decimal(size))
+    console.print(table)
+    console.print(Text(f"commit message: {done.message}"))
+    console.print(Text(f"not uploaded: {', '.join(done.left_out) or 'nothing'}"))
+    console.print("dry run: nothing was uploaded")

@@ -1,0 +1,137 @@
+"""Loads transformers' own BERT, GPT-2, OpenAI GPT and Marian weights into our models, and ours into theirs.
+
+`families.py` is the table of what corresponds to what, `mapping.py` applies it; this file loads and saves.
+"""
+
+import json
+import os
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
+from transformers.utils import cached_file
+
+from ..checkpoints import explain_missing, quiet
+from .families import FAMILIES, Family
+from .mapping import check_no_weight_lost, convert, counterpart_of, family_of, is_ignorable, model_class_named
+
+TOKENIZER_FILES = """
+    tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja
+    vocab.txt vocab.json merges.txt source.spm target.spm target_vocab.json
+"""
+
+
+def from_transformers(model_or_path: PreTrainedModel | str | os.PathLike, **kwargs) -> PreTrainedModel:
+    """Our model with the weights of one of transformers' own, in evaluation mode.
+
+    Args:
+        model_or_path: a model, or a folder or Hub id to load. A checkpoint with more weights than the class in its
+            `architectures` has is loaded as the class that has them all.
+        kwargs: passed to `from_pretrained` when a checkpoint is loaded.
+    """
+    return convert(_load_if_path(model_or_path, kwargs), to_edu=True)
+
+
+def to_transformers(edu_model: PreTrainedModel | str | os.PathLike, **kwargs) -> PreTrainedModel:
+    """Transformers' own model for the same task with our weights, in evaluation mode."""
+    return convert(_load_if_path(edu_model, kwargs), to_edu=False)
+
+
+def _load_if_path(model: PreTrainedModel | str | os.PathLike, kwargs: dict) -> PreTrainedModel:
+    if isinstance(model, str | os.PathLike):
+        return _load(str(model), **kwargs)
+    if kwargs:
+        raise ValueError(f"{', '.join(kwargs)} is for loading, but a model was given; give its path or Hub id")
+    return model
+
+
+def _load(path: str, **kwargs) -> PreTrainedModel:
+    """A checkpoint of either side, as the class that has exactly the weights in it."""
+    with explain_missing(path):
+        config = AutoConfig.from_pretrained(path, **kwargs)
+    to_edu = not _is_edu(config)
+    family = family_of(config, to_edu)
+    names = list(family.classes if to_edu else family.classes.values())
+    architecture = (config.architectures or names)[0]
+    counterpart_of(family, architecture, to_edu)  # raises before the weights are loaded
+    model, unused, missing = _load_as(architecture, path, family, kwargs)
+    if not unused and not missing:
+        return model
+    if missing:  # a base model may have been saved without its pooler; no other class has fewer weights
+        others = [(names[0], {"add_pooling_layer": False})] if all("pooler." in name for name in missing) else []
+    else:
+        others = [(name, {}) for name in names if name != architecture]
+    for name, extra in others:
+        other, *problems = _load_as(name, path, family, kwargs | extra)
+        if not any(problems):
+            return other
+    check_no_weight_lost(f"the checkpoint {path}", architecture, unused, missing)  # raises: one of the two is not empty
+
+
+def _is_edu(config: PreTrainedConfig) -> bool:
+    return config.model_type in {family.edu_type for family in FAMILIES}
+
+
+def _load_as(name: str, path: str, family: Family, kwargs: dict) -> tuple[PreTrainedModel, set[str], set[str]]:
+    """The checkpoint as one class, the unused weights of the checkpoint, and those that it lacks."""
+    with quiet():
+        model, info = model_class_named(name).from_pretrained(path, output_loading_info=True, **kwargs)
+    weights = model.state_dict()
+    unused = {key for key in info["unexpected_keys"] if not is_ignorable(family, key)}
+    return model, unused, {key for key in info["missing_keys"] if not is_ignorable(family, key, weights[key])}
+
+
+@dataclass(frozen=True)
+class Conversion:
+    """What `convert_checkpoint` did.
+
+    Args:
+        parameters: number of parameters of the new model.
+        has_tokenizer: whether the source has a tokenizer, which is then copied.
+    """
+
+    source_class: str
+    destination_class: str
+    parameters: int
+    has_tokenizer: bool
+
+
+def convert_checkpoint(source: str, destination: Path) -> Conversion:
+    """Save a checkpoint of one side as a checkpoint of the other: weights, configs and tokenizer, or nothing at all.
+
+    Args:
+        source: a folder or Hub id; one of our checkpoints becomes transformers', one of transformers' becomes ours.
+        destination: a folder that is empty or does not exist.
+    """
+    source, destination = str(source), Path(destination).resolve()
+    if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
+        raise ValueError(f"{destination} exists and is not empty; choose another folder or empty it first")
+    model = _load(source)
+    to_edu = not _is_edu(model.config)
+    converted = convert(model, to_edu)
+    unfinished = destination.with_name(f".{destination.name}.{os.getpid()}.unfinished")
+    unfinished.mkdir(parents=True)
+    try:
+        with quiet():
+            converted.save_pretrained(unfinished)
+        has_tokenizer = _copy_tokenizer(source, unfinished, family_of(model.config, to_edu).tokenizer_class)
+        if destination.exists():
+            destination.rmdir()  # not every system renames onto an empty folder
+        unfinished.rename(destination)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return Conversion(type(model).__name__, type(converted).__name__, converted.num_parameters(), has_tokenizer)
+
+
+def _copy_tokenizer(source: str, destination: Path, default_class: str) -> bool:
+    """Copy the tokenizer's files, if any, and name its class, which cannot be derived from our `model_type`."""
+    files = [cached_file(source, name, _raise_exceptions_for_missing_entries=False) for name in TOKENIZER_FILES.split()]
+    for file in filter(None, files):
+        shutil.copy(file, destination)
+    config_file = destination / "tokenizer_config.json"
+    config = json.loads(config_file.read_text("utf-8")) if config_file.exists() else {}
+    if any(files) and "tokenizer_class" not in config:
+        text = json.dumps({**config, "tokenizer_class": default_class}, indent=2, ensure_ascii=False)
+        config_file.write_text(text + "\n", "utf-8")
+    return any(files)

@@ -1,0 +1,95 @@
+"""From the columns of a dataset to the columns of its task, by the plan of `columns.py`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .columns import Plan, column_names
+
+
+def map_columns(dataset: Any, plan: Plan) -> Any:
+    """Select, rename and build columns; a column that only needs another name is not copied."""
+    built = {name: origin for name, origin in plan.origin.items() if _must_build(name, origin, plan, dataset)}
+    if plan.task == "question_answering" and "id" not in plan.origin:
+        dataset = dataset.map(_number_rows, with_indices=True, batched=True)
+        plan = Plan(plan.task, {"id": "id"} | plan.origin, plan.flipped)
+    if built:
+        arguments = {"built": built, "flipped": plan.flipped}
+        dataset = dataset.map(_build_columns, batched=True, fn_kwargs=arguments, features=_features(dataset, built))
+    final = {name: _temporary(name) if name in built else origin for name, origin in plan.origin.items()}
+    dataset = dataset.select_columns(list(dict.fromkeys(final.values())))
+    return dataset.rename_columns({origin: name for name, origin in final.items() if origin != name})
+
+
+def parse_links(links: Any, flipped: bool = False) -> list[list[int]]:
+    """Alignment links such as "0-0 2-1" as pairs of positions; `flipped` swaps the two sides."""
+    if isinstance(links, str):
+        links = [pair.replace("?", "-").split("-") for pair in links.split()]
+    pairs = [[int(i), int(j)] for i, j in links or []]
+    return sorted([j, i] for i, j in pairs) if flipped else pairs
+
+
+def fixed_features() -> dict[str, Any]:
+    """Types of the columns of lists, which cannot be inferred from empty ones."""
+    import datasets
+
+    links = datasets.List(datasets.List(datasets.Value("int32")))
+    texts, starts = datasets.List(datasets.Value("string")), datasets.List(datasets.Value("int32"))
+    return {"sure": links, "possible": links, "answers": {"text": texts, "answer_start": starts}, "choices": texts}
+
+
+def _must_build(name: str, origin: Any, plan: Plan, dataset: Any) -> bool:
+    if name in ("sure", "possible") or not isinstance(origin, str):
+        return True
+    is_shared = sum(other == origin for other in plan.origin.values()) > 1
+    return is_shared or origin not in column_names(dataset)
+
+
+def _build_columns(batch: dict[str, list], built: dict[str, Any], flipped: bool) -> dict[str, list]:
+    columns = {}
+    values: list
+    for name, origin in built.items():
+        if name in ("sure", "possible"):
+            values = [parse_links(links, flipped) for links in batch[origin]]
+        elif name == "answers" and not isinstance(origin, str):
+            values = [_answers(*row) for row in zip(*(batch[part] for part in origin), strict=True)]
+        elif name == "choices" and "sent2" in batch:  # SWAG: all choices continue the same words
+            rows = zip(batch["sent2"], *(batch[part] for part in origin), strict=True)
+            values = [[f"{start} {choice}".strip() for choice in choices] for start, *choices in rows]
+        elif not isinstance(origin, str):
+            values = [list(row) for row in zip(*(batch[part] for part in origin), strict=True)]
+        elif origin in batch:
+            values = batch[origin]
+        else:
+            column, _, language = origin.partition(".")
+            values = [row[language] for row in batch[column]]
+        columns[_temporary(name)] = values
+    return columns
+
+
+def _answers(texts: Any, starts: Any) -> dict[str, list]:
+    """SQuAD's form, whether the file has one answer or a list of them."""
+    if isinstance(texts, str):
+        texts, starts = [texts], [starts]
+    return {"text": list(texts or []), "answer_start": list(starts or [])}
+
+
+def _number_rows(batch: dict[str, list], indices: list[int]) -> dict[str, list]:
+    return {"id": [str(index) for index in indices]}
+
+
+def _features(dataset: Any, built: dict[str, Any]) -> Any:
+    import datasets
+
+    if dataset.features is None:
+        return None
+    text, fixed = datasets.Value("string"), fixed_features()
+    features = dataset.features.copy()
+    for name, origin in built.items():
+        default = dataset.features.get(origin, text) if isinstance(origin, str) else datasets.List(text)
+        features[_temporary(name)] = fixed.get(name, default)
+    return features
+
+
+def _temporary(name: str) -> str:
+    return f"edu:{name}"

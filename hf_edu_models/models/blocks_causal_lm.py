@@ -1,0 +1,53 @@
+"""The language modelling head of the causal models."""
+
+from torch import Tensor
+from transformers.modeling_outputs import CausalLMOutputWithPast
+from transformers.utils.generic import can_return_tuple
+
+from .blocks_base import CheckedGeneration
+from .blocks_losses import head_output, lm_loss_and_logits, shift_labels
+
+
+class CausalLMHead(CheckedGeneration):
+    """Predicts the next token: `self.model` gives hidden states, `self.lm_head` their logits."""
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        past_key_values=None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        use_cache: bool | None = None,
+        logits_to_keep: int | Tensor = 0,
+        skip_logits: bool | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> CausalLMOutputWithPast:
+        """
+        Args:
+            logits_to_keep: compute logits for the last N positions only, 0 for all; or for these positions.
+            skip_logits: compute the loss without returning logits; the default in training with labels.
+            kwargs: for `self.model`; or `shift_labels`, labels that are shifted already. They are no parameter, because
+                Trainer expects every parameter with "label" in its name in each batch.
+        """
+        targets = shift_labels(labels, kwargs.pop("shift_labels", None))
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            past_key_values=past_key_values,
+            inputs_embeds=inputs_embeds,
+            use_cache=use_cache,
+            **kwargs,
+            return_dict=True,
+        )
+        features = outputs.last_hidden_state
+        if targets is None:
+            is_count = isinstance(logits_to_keep, int)
+            features = features[:, slice(-logits_to_keep, None) if is_count else logits_to_keep]
+        skip_logits = self.training if skip_logits is None else skip_logits
+        loss, logits = lm_loss_and_logits(
+            self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch
+        )
+        return head_output(CausalLMOutputWithPast, outputs, loss=loss, logits=logits)

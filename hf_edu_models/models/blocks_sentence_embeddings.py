@@ -1,0 +1,59 @@
+"""Sentence embeddings: one vector per text, pooled over the hidden states of its tokens."""
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import logging
+
+from .blocks_masks import first_token
+
+POOLINGS = ("mean", "cls", "max")
+
+
+class SentenceEmbeddings:
+    """Adds `encode` to an encoder with `layers`."""
+
+    @torch.no_grad()
+    def encode(
+        self,
+        texts: list[str] | str,
+        tokenizer,
+        pooling: str = "mean",
+        layer: int = -1,
+        batch_size: int = 32,
+        normalize: bool = False,
+        show_progress: bool = True,
+    ) -> Tensor:
+        """One vector for each text, in the order of the texts.
+
+        Args:
+            pooling: `mean` or `max` over the real tokens, or `cls`, the first token.
+            layer: the layer whose hidden states are pooled: -1 the last, 0 the embeddings.
+            normalize: scale each vector to length one.
+        """
+        if pooling not in POOLINGS:
+            raise ValueError(f"pooling '{pooling}' is not known; choose one of {', '.join(POOLINGS)}")
+        if not -len(self.layers) - 1 <= layer <= len(self.layers):
+            raise ValueError(f"layer {layer} is not there; choose {-len(self.layers) - 1} to {len(self.layers)}")
+        texts = [texts] if isinstance(texts, str) else list(texts)
+        rows = [tokenizer(text, truncation=True, max_length=self.config.max_position_embeddings) for text in texts]
+        longest_first = sorted(range(len(texts)), key=lambda index: -len(rows[index]["input_ids"]))
+        was_training = self.training
+        self.eval()
+        vectors = torch.empty(len(texts), self.config.hidden_size, dtype=self.dtype)
+        starts = range(0, len(texts), batch_size)
+        for start in logging.tqdm(starts, desc="encode", disable=not show_progress or len(starts) < 2):
+            indices = longest_first[start : start + batch_size]
+            batch = tokenizer.pad([rows[index] for index in indices], return_tensors="pt").to(self.device)
+            outputs = self(**batch, output_hidden_states=True)
+            vectors[indices] = _pool(outputs.hidden_states[layer], batch["attention_mask"], pooling).cpu()
+        self.train(was_training)
+        return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
+
+
+def _pool(hidden_states: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
+    if pooling == "cls":
+        return first_token(hidden_states, attention_mask)
+    mask = attention_mask[:, :, None].bool()
+    if pooling == "max":
+        return hidden_states.masked_fill(~mask, torch.finfo(hidden_states.dtype).min).amax(dim=1)
+    return (hidden_states * mask).sum(dim=1) / mask.sum(dim=1)

@@ -1,0 +1,38 @@
+"""The attention picture that a run saves beside its scores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+ATTENTION_PICTURE = Path("pictures") / "attention.png"
+_LAST_COMMON_LETTER = "\u0530"  # Latin, Greek and Cyrillic come before it
+_MAX_CHARACTERS = 160  # a picture of a longer text is unreadable
+
+
+def choose_text(model: Any, samples: list[dict[str, Any]]) -> str | None:
+    """The first sample that is short enough for a picture; None if the model has no attention."""
+    texts = [text for text in map(_text_of, samples) if text and len(text) <= _MAX_CHARACTERS]
+    if not texts or not _has_attention(model.config):
+        return None
+    # Most fonts have these letters; without a glyph a letter becomes an empty box.
+    return next((text for text in texts if max(text) < _LAST_COMMON_LETTER), texts[0])
+
+
+def save_attention_picture(model: Any, tokenizer: Any, text: str, folder: Path) -> Path:
+    """Draw the cross-attention of an encoder-decoder, or the self-attention of the last layer."""
+    from ..explain.attention.files import save_attention
+    from ..explain.attention.maps import attention_maps
+
+    maps = attention_maps(model, tokenizer, text)
+    layer = None if model.config.is_encoder_decoder else len(maps.main.weights) - 1
+    return save_attention(maps, folder / ATTENTION_PICTURE, layer=layer)
+
+
+def _has_attention(config: Any) -> bool:
+    return any(getattr(config, name, None) for name in ("num_attention_heads", "attention_score", "attention_window"))
+
+
+def _text_of(sample: dict[str, Any]) -> str | None:
+    texts = (sample.get(name) for name in ("source", "text", "prompt", "question"))
+    return next((text for text in texts if isinstance(text, str)), None)

@@ -1,0 +1,184 @@
+"""The corpus, tokenizer and model of a run: new, or those of an earlier run (`--init-from`)."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from ..checkpoints import load_config, load_tokenizer, position_limit
+from ..data.columns import label_names, plan_columns, read_column
+from ..data.corpora import load_corpus
+from ..data.notes import note
+from ..data.pretraining import build_nsp_pairs
+from ..data.tokenization import train_tokenizer
+from ..models.configuration_base import unknown_setting
+from ..tasks import TASKS
+from .arguments import PretrainingArguments, RecipeArguments
+
+MAX_CUT = 1_000  # rows of a validation or test split that is cut from train without being asked for
+
+
+def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
+    """The corpus of a run, with a train and a validation split, without splits that have no labels.
+
+    Args:
+        args: The sizes and the task that are chosen here are set, so that the run records them.
+        tasks: The tasks that the recipe can train; any if empty.
+    """
+    corpus = _load_labelled(args)
+    if tasks and task_of(corpus) not in tasks:
+        corpus = _load_for(args, corpus, tasks)
+    if "train" in corpus and "validation" not in corpus and args.validation_size is None:
+        _choose_sizes(args, corpus)
+        corpus = _load_labelled(args)
+    for split, hint in (("train", "choose another dataset"), ("validation", "give --validation_size")):
+        if split not in corpus:
+            raise ValueError(f"{args.dataset} has no {split} split with labels: {', '.join(corpus) or 'none'}; {hint}")
+    return corpus
+
+
+def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any:
+    """The corpus without its labels if a text is all that the recipe needs; an error if its columns do not fit."""
+    found, names = task_of(corpus), next(iter(corpus.values())).column_names
+    if found == "alignment" and "translation" in tasks:
+        return corpus
+    if "language_modeling" in tasks and "text" in names:
+        note(f"this recipe trains a language model; it does not use the labels of {args.dataset}")
+        args.task = "language_modeling"
+        return _load_labelled(args)
+    needed = " or ".join(f"{task} ({', '.join(TASKS[task].columns)})" for task in tasks)
+    raise ValueError(
+        f"{args.dataset} is for {found} ({', '.join(names)}); this recipe takes {needed}: choose another recipe, or "
+        f"other columns with --columns {TASKS[next(iter(tasks))].columns[0]}=NAME"
+    )
+
+
+def _choose_sizes(args: RecipeArguments, corpus: Any) -> None:
+    """A tenth of train for validation, and for test if there is none; at most MAX_CUT rows each."""
+    train = corpus["train"]
+    size = max(1, min(MAX_CUT, len(train) // 10))
+    args.validation_size = size
+    is_splittable = "document" not in train.column_names or len(set(read_column(train, "document"))) > 2
+    if list(corpus) == ["train"] and args.test_size is None and is_splittable:
+        args.test_size = size
+    cut = f"{size:,} for validation" + (f" and {size:,} for test" if args.test_size else "")
+    note(f"{args.dataset} has no validation split: of {len(train):,} rows {cut}; --validation_size chooses")
+
+
+def _load_labelled(args: RecipeArguments) -> Any:
+    try:
+        corpus = load_corpus(args.dataset, **args.corpus)
+    except TypeError as error:  # an option that this corpus does not take
+        raise ValueError(str(error)) from error
+    for split in [split for split in corpus if not _has_labels(corpus[split])]:
+        del corpus[split]  # GLUE does not publish the labels of its test sets
+    return corpus
+
+
+def task_of(corpus: Any) -> str:
+    """The task that a corpus is for, by its columns."""
+    return plan_columns(next(iter(corpus.values())).column_names).task
+
+
+def _has_labels(dataset: Any) -> bool:
+    columns = [name for name in ("label", "tags") if name in dataset.column_names]
+    return all(any(value not in (-1, None) for value in read_column(dataset, name)) for name in columns)
+
+
+def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str) -> Any:
+    """The tokenizer of `--init-from`, or one that is trained on the corpus."""
+    if args.init_from is None:
+        return train_tokenizer(corpus, args.tokenizer, args.vocab_size, lowercase=args.lowercase, rung=rung)
+    return load_tokenizer(args.init_from)
+
+
+def pairs_for(args: PretrainingArguments, corpus: Any, tokenizer: Any) -> dict[str, Any]:
+    """Sentence pairs for next sentence prediction, by split; `--repeats` applies to train only."""
+    return {
+        split: build_nsp_pairs(
+            texts,
+            tokenizer,
+            max_length=args.max_length,
+            repeats=args.repeats if split == "train" else 1,
+            split_sentences=args.split_sentences,
+            num_proc=args.num_proc,
+        )
+        for split, texts in corpus.items()
+    }
+
+
+def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrainedModel:
+    """A new model, or the one of `--init-from` with this head; `--model` then changes everything but sizes."""
+    _check_names(config, args.model)
+    if args.init_from is None:
+        return auto_class.from_config(config)
+    own = load_config(args.init_from)
+    if own.model_type != config.model_type:
+        raise ValueError(
+            f"{args.init_from} is a {own.model_type}, but this recipe trains a {config.model_type}; use its own recipe"
+        )
+    labels = {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
+    _set(own, labels)
+    _check_lengths(own, args)
+    sizes = _shapes(auto_class, own)
+    _set(own, args.model)
+    if _shapes(auto_class, own) != sizes:
+        raise ValueError(
+            f"--model {' '.join(f'{name}={value}' for name, value in args.model.items())} does not fit the weights of "
+            f"{args.init_from}; leave out settings that change sizes, layers or direction"
+        )
+    if args.new_weights:
+        return auto_class.from_config(own)
+    return auto_class.from_pretrained(args.init_from, config=own)
+
+
+def _set(config: Any, settings: dict[str, Any]) -> None:
+    for name, value in settings.items():
+        setattr(config, name, value)
+
+
+def _check_names(config: Any, settings: dict[str, Any]) -> None:
+    """Raise an error for a setting that the configuration does not have: it would be kept and ignored."""
+    known = {field.name for field in dataclasses.fields(type(config))}
+    for name in settings:
+        if name not in known:
+            raise ValueError(unknown_setting(type(config), name))
+
+
+def _check_lengths(own: Any, args: RecipeArguments) -> None:
+    longest = position_limit(own)
+    if longest is not None and args.max_length > longest:
+        raise ValueError(
+            f"max_length {args.max_length} is more than the {longest} positions of {args.init_from}; give --max_length "
+            f"{longest}"
+        )
+
+
+def _shapes(auto_class: Any, config: Any) -> dict[str, Any]:
+    """The shapes of all weights, on the meta device."""
+    with torch.device("meta"):
+        model = auto_class.from_config(config)
+    return {name: weight.shape for name, weight in model.state_dict().items()}
+
+
+def label_settings(corpus: Any, column: str = "label") -> dict[str, Any]:
+    """Fields of a classifier's configuration for its labels: their names, or `regression`."""
+    names = label_names(corpus["train"], column)
+    if names is None:
+        return {"num_labels": 1, "problem_type": "regression"}
+    settings: dict[str, Any] = {
+        "id2label": dict(enumerate(names)),
+        "label2id": {name: n for n, name in enumerate(names)},
+    }
+    has_many = column == "label" and hasattr(corpus["train"].features[column], "feature")
+    return settings | ({"problem_type": "multi_label_classification"} if has_many else {})
+
+
+def token_ids(tokenizer: Any, *names: str) -> dict[str, int]:
+    """Special token ids as fields of a configuration, for scripts from before `EduConfig.for_tokenizer`."""
+    ids = {f"{name}_token_id": getattr(tokenizer, f"{name}_token_id") for name in names if name != "decoder_start"}
+    return ids | ({"decoder_start_token_id": tokenizer.bos_token_id} if "decoder_start" in names else {})

@@ -1,0 +1,118 @@
+"""RNN, LSTM or GRU: language model (Mikolov et al. 2010), text classifier, tagger.
+
+    python recipes/2010_recurrent.py --preset smoke             # under a minute on a CPU
+    python recipes/2010_recurrent.py --preset wikitext          # language model; --model cell_type=gru or rnn
+    python recipes/2010_recurrent.py --preset tinyshakespeare --dataset input.txt   # character language model
+    python recipes/2010_recurrent.py --preset sst2              # text classifier, from scratch
+    python recipes/2010_recurrent.py --preset pos               # bidirectional tagger; also wnut17
+
+The columns of the dataset choose the head: text alone a language model, labels a classifier, tags a tagger. A language
+model can be fine-tuned as a classifier with gradual unfreezing (ULMFiT, Howard & Ruder 2018):
+
+    python recipes/2010_recurrent.py --preset sst2 --init-from runs/recurrent-wikitext --unfreeze-every 0.5
+
+and with --layer-lr-decay 0.4 each layer has a lower learning rate than the one above. A bidirectional model cannot
+start from a language model, which reads in one direction only.
+"""
+
+from transformers import (
+    AutoModelForCausalLM,
+    AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
+    default_data_collator,
+)
+
+from hf_edu_models import EduRecurrentConfig
+from hf_edu_models.data import collator_for, contiguous_streams, encode_corpus
+from hf_edu_models.metrics import compute_metrics_for
+from hf_edu_models.training import (
+    EduTrainer,
+    TruncatedBPTTTrainer,
+    continued_texts,
+    corpus_for,
+    finish_run,
+    label_settings,
+    launch,
+    model_for,
+    start_run,
+    task_of,
+    tokenizer_for,
+)
+
+
+def main(args, training_args):
+    trainings = {
+        "language_modeling": train_language_model,
+        "classification": train_classifier,
+        "token_classification": train_tagger,
+    }
+    corpus = corpus_for(args, tasks=trainings)
+    task = task_of(corpus)
+    run = start_run(args, training_args, task, corpus)
+    tokenizer = tokenizer_for(args, corpus, rung="recurrent")
+    trainings[task](run, corpus, tokenizer, args.model)
+
+
+def train_language_model(run, corpus, tokenizer, settings):
+    """Truncated backpropagation through time.
+
+    Row i of a batch continues row i of the previous batch and starts from its last hidden state. Gradients stop at the
+    border of a block of `max_length` tokens; the state does not.
+    """
+    args, training_args = run.args, run.training_args
+    batch_sizes = {"train": training_args.train_batch_size}
+    streams = {
+        split: contiguous_streams(
+            texts,
+            tokenizer,
+            batch_size=batch_sizes.get(split, training_args.eval_batch_size) * training_args.world_size,
+            block_size=args.max_length,
+        )
+        for split, texts in corpus.items()
+    }
+    model = model_for(AutoModelForCausalLM, EduRecurrentConfig.for_tokenizer(tokenizer, **settings), args)
+    trainer = TruncatedBPTTTrainer(
+        model=model,
+        args=training_args,
+        train_dataset=streams["train"],
+        eval_dataset=streams["validation"],
+        data_collator=default_data_collator,
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for("language_modeling"),
+    )
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+    finish_run(run, trainer, "language_modeling", corpus, streams, tokenizer, samples=continued_texts(corpus))
+
+
+def train_classifier(run, corpus, tokenizer, settings):
+    """Classify a text from its last hidden state (of a bidirectional model: one per direction)."""
+    config = EduRecurrentConfig.for_tokenizer(tokenizer, **settings, **label_settings(corpus))
+    model = model_for(AutoModelForSequenceClassification, config, run.args)
+    train_on_labels(run, "classification", model, corpus, tokenizer, compute_metrics_for("classification"))
+
+
+def train_tagger(run, corpus, tokenizer, settings):
+    """Tag each word from the hidden state of its first subword."""
+    config = EduRecurrentConfig.for_tokenizer(tokenizer, **settings, **label_settings(corpus, "tags"))
+    model = model_for(AutoModelForTokenClassification, config, run.args)
+    scores = compute_metrics_for("token_classification", tag_names=list(config.id2label.values()))
+    train_on_labels(run, "token_classification", model, corpus, tokenizer, scores)
+
+
+def train_on_labels(run, task, model, corpus, tokenizer, compute_metrics):
+    encoded = encode_corpus(corpus, tokenizer, task=task, max_length=run.args.max_length, num_proc=run.args.num_proc)
+    trainer = EduTrainer(
+        model=model,
+        args=run.training_args,
+        train_dataset=encoded["train"],
+        eval_dataset=encoded["validation"],
+        data_collator=collator_for(task, tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics,
+    )
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+    finish_run(run, trainer, task, corpus, encoded, tokenizer)
+
+
+if __name__ == "__main__":
+    launch(main, __file__)

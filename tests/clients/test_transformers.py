@@ -1,0 +1,121 @@
+"""transformers' own Trainer and tables treat our models as they treat its own."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from tiny import ALL, GENERATORS, LANGUAGE_MODELS, by_name, inputs_for
+from transformers import Trainer, TrainingArguments
+from transformers.models.auto import modeling_auto
+
+from hf_edu_models import LADDER
+from hf_edu_models.data import train_tokenizer
+
+
+def losses_of_trainer(model, rows, folder) -> list[float]:
+    """The first training loss without label smoothing, and with so little that it must be the same."""
+    losses = []
+    for smoothing in (0.0, 1e-9):
+        arguments = TrainingArguments(
+            folder,
+            label_smoothing_factor=smoothing,
+            learning_rate=0.0,
+            max_steps=1,
+            per_device_train_batch_size=len(rows),
+            report_to=[],
+            use_cpu=True,
+            disable_tqdm=True,
+        )
+        losses.append(Trainer(model, arguments, train_dataset=rows).train().training_loss)
+    return losses
+
+
+def rows_for(case) -> list[dict]:
+    ids = inputs_for(case)["input_ids"]
+    return [{"input_ids": row, "labels": row} for row in ids]
+
+
+@pytest.mark.parametrize("case", **by_name(LANGUAGE_MODELS))
+def test_label_smoothing_shifts_the_labels(case, tmp_path):
+    plain, smoothed = losses_of_trainer(case.build(), rows_for(case), tmp_path)
+    assert smoothed == pytest.approx(plain, abs=1e-5)
+
+
+STRANGER = """
+import json, sys
+
+class NoPackage:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] == "hf_edu_models":
+            raise ImportError("not here")
+
+sys.meta_path.insert(0, NoPackage())
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, Trainer, TrainingArguments
+from transformers.models.auto import modeling_auto
+
+answers = {}
+for folder in json.load(open("folders.json")):
+    config = AutoConfig.from_pretrained(folder, trust_remote_code=True)
+    names = {}
+    for auto in config.auto_map:
+        if auto != "AutoConfig":
+            names[auto] = getattr(modeling_auto, auto)._model_mapping._model_mapping[config.model_type]
+    losses = []
+    if "AutoModelForCausalLM" in names:
+        model = AutoModelForCausalLM.from_pretrained(folder, trust_remote_code=True)
+        rows = [{"input_ids": torch.arange(3, 9), "labels": torch.arange(3, 9)}]
+        for smoothing in (0.0, 1e-9):
+            arguments = TrainingArguments(
+                "out", label_smoothing_factor=smoothing, learning_rate=0.0, max_steps=1, report_to=[], use_cpu=True
+            )
+            losses.append(Trainer(model, arguments, train_dataset=rows).train().training_loss)
+    answers[config.model_type] = names, losses
+json.dump(answers, open("answers.json", "w"))
+"""
+
+
+def test_remote_code_has_its_names_in_the_tables_too(tmp_path):
+    """In a process without the package: the tables of class names, and what Trainer does by them."""
+    folders = []
+    for rung in LADDER:
+        case = next(case for case in ALL if case.head in rung.config.heads.values())
+        folders.append(str(tmp_path / rung.name))
+        case.build(dropout=0.0).save_pretrained(folders[-1])
+    (tmp_path / "folders.json").write_text(json.dumps(folders))
+    (tmp_path / "stranger.py").write_text(STRANGER)
+    environment = {"HF_HOME": str(tmp_path / "home"), "HF_HUB_OFFLINE": "1", "PATH": ""}
+    command = [sys.executable, "stranger.py"]
+    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    answers = json.loads((tmp_path / "answers.json").read_text())
+    for rung in LADDER:
+        names, losses = answers[rung.model_type]
+        assert names == rung.config.heads
+        assert len(losses) == (2 if "AutoModelForCausalLM" in names else 0)
+        assert not losses or losses[0] == pytest.approx(losses[1], abs=1e-5)
+
+
+@pytest.mark.parametrize("rung", LADDER, ids=[rung.name for rung in LADDER])
+def test_name_tables_and_mappings_agree(rung):
+    for auto, name in rung.config.heads.items():
+        mapping = getattr(modeling_auto, auto)._model_mapping
+        assert mapping._model_mapping[rung.model_type] == name
+        assert list(mapping.keys()).count(rung.config) == 1
+        assert [value.__name__ for value in mapping._extra_content.values()].count(name) == 1
+        assert len(mapping) == len(mapping.keys())
+        assert mapping[rung.config].__name__ == name
+    assert modeling_auto.MODEL_MAPPING_NAMES[rung.model_type] == rung.config.heads["AutoModel"]
+
+
+@pytest.mark.parametrize("case", **by_name([case for case in GENERATORS if case.name == case.rung.name]))
+def test_generation_stops_at_a_string(case):
+    tokenizer = train_tokenizer(["stop at any of these letters"], "bpe", 300, rung=case.rung.name)
+    model, source = case.build(vocab_size=300, eos_token_id=None), inputs_for(case, batch=1)["input_ids"]
+    settings = {"max_new_tokens": 9, "suppress_tokens": [*range(5), *range(97, 300)], "pad_token_id": 0}
+    free = model.generate(source, **settings)[0].tolist()
+    start = 1 if case.task == "translation" else source.shape[1]
+    stop = tokenizer.decode(free[start + 2])
+    found = model.generate(source, **settings, stop_strings=stop, tokenizer=tokenizer)[0].tolist()
+    assert found == free[: start + free[start:].index(free[start + 2]) + 1]
