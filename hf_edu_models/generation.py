@@ -1,25 +1,25 @@
 """Generate text with any checkpoint whose head writes text: translate, continue a prompt, or fill in masks.
 
 `load_text_writer` chooses the class by the checkpoint's head. A writer maps a batch of texts to a list of outputs per
-text; `generate_lines` batches a stream of lines of any length.
+text; `generate_lines` runs it on a stream of lines.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import zip_longest
 from typing import Any
 
 import torch
 import transformers
 
+from .batching import map_by_length, visible_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, position_limit, saved_class
 from .pipelines import EduTranslationPipeline
 from .tasks import TASKS, task_of_class
 
 DEFAULT_NEW_TOKENS = 50  # of a continuation, if neither the user nor the checkpoint sets max_new_tokens
-MAX_BATCHES = 16  # sorted by length at a time: enough to leave little padding, few enough to stream
 
 
 @dataclass(frozen=True)
@@ -173,23 +173,26 @@ def load_text_writer(
     Args:
         only_translation: Reject checkpoints of any other task.
     """
-    torch_device = _find_device(device)
+    torch_device = find_device(device)
     config = load_config(name, trust_remote_code)
     task = TASKS[task_of_class(saved_class(config)) or "feature_extraction"]
     if task.writer is None:
         raise ValueError(
-            f"{name} holds {saved_class(config)}, which generates no text; use an encoder-decoder "
-            "(ForConditionalGeneration), a causal language model (ForCausalLM) or a masked one (ForMaskedLM)"
+            f"{name} holds {saved_class(config)}, which generates no text: it {task.summary}; use hf-edu "
+            f"{task.verb} {name} TEXT"
         )
     if config.is_encoder_decoder:  # T5WithLMHeadModel too
         task = TASKS["translation"]
     elif only_translation:
-        raise ValueError(f"{name} holds {saved_class(config)}, which does not translate; use hf-edu generate")
+        raise ValueError(
+            f"{name} holds {saved_class(config)}, which does not translate; use hf-edu generate {name} TEXT"
+        )
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
     return task.code("writer")(model, load_tokenizer(name, trust_remote_code), options)
 
 
-def _find_device(name: str | None) -> torch.device:
+def find_device(name: str | None) -> torch.device:
+    """The device of `--device`; None is the accelerator if there is one, else the CPU."""
     if name is None:
         accelerator = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else None
         return accelerator or torch.device("cpu")
@@ -203,27 +206,14 @@ def _find_device(name: str | None) -> torch.device:
 def generate_lines(
     write: TextWriter, lines: Iterable[str], options: GenerationOptions, is_interactive: bool = False
 ) -> Iterator[tuple[str, list[str]]]:
-    """Yield each line with its outputs, in order; memory does not grow with the number of lines.
+    """Yield each line with its outputs, in order; a blank line has blank outputs.
 
     Args:
         is_interactive: Answer every line before the next one is read.
     """
-    lines, batches = iter(lines), 1
-    while window := list(islice(lines, 1 if is_interactive else batches * options.batch_size)):
-        yield from zip(window, _write_window(write, window, options), strict=True)
-        batches = min(2 * batches, MAX_BATCHES)  # a single batch first, so that the first outputs appear soon
-
-
-def _write_window(write: TextWriter, texts: list[str], options: GenerationOptions) -> list[list[str]]:
-    """Generate in batches of similar length; a blank text has blank outputs."""
-    outputs = [[""] * options.num_return_sequences for _ in texts]
-    order = [index for index, text in enumerate(texts) if text.strip()]
-    order.sort(key=lambda index: -len(texts[index]))
-    for start in range(0, len(order), options.batch_size):
-        batch = order[start : start + options.batch_size]
-        for index, output in zip(batch, write([texts[index] for index in batch]), strict=True):
-            outputs[index] = output
-    return outputs
+    blank = [""] * options.num_return_sequences
+    for line, outputs in map_by_length(write, lines, options.batch_size, visible_length, is_interactive):
+        yield line, blank if outputs is None else outputs
 
 
 def _count_longer(tokenizer: Any, texts: list[str], max_length: int | None) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from .lazy import resolve
 
 _ENCODERS, _COLLATORS, _SCORERS = ".data.row_encoders", ".data.collators", ".metrics.scorers"
-_SNIPPETS, _WRITERS = ".hub.cards.snippets", ".generation"
+_SNIPPETS, _WRITERS, _PREDICTORS = ".hub.cards.snippets", ".generation", ".prediction"
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,7 @@ class Task:
         scorer: the `Scorer` of its predictions, in training and at the end of a run.
         main_score: which score decides between checkpoints.
         writer: what `hf-edu generate` writes text with.
+        predictor: what `hf-edu predict` predicts with, for new texts.
         targets: each label of `forward`, for example inputs: one for every `token` or one for every `row`, and how many
             values it has (a number, a field of the configuration or an axis of `auto.AXES`).
     """
@@ -52,11 +53,17 @@ class Task:
     scorer: str | None = None
     main_score: str = "accuracy"
     writer: str | None = None
+    predictor: str | None = None
     targets: Mapping[str, tuple[str, int | str]] = field(default_factory=dict)
 
     def code(self, name: str) -> Any:
         """The function or class that a field names: `task.code("collator")`."""
         return resolve(getattr(self, name))
+
+    @property
+    def verb(self) -> str:
+        """The verb of `hf-edu` that uses a model of the task on new texts."""
+        return "generate" if self.writer else "predict" if self.predictor else "encode"
 
 
 _TOKEN_LABELS = {"labels": ("token", "vocab_size")}
@@ -107,6 +114,7 @@ TASKS: dict[str, Task] = {
         encoder=".data.question_answering:encode_question_answering",
         collator=f"{_COLLATORS}:DataCollatorForQuestionAnswering",
         scorer=f"{_SCORERS}:QuestionAnsweringScorer",
+        predictor=f"{_PREDICTORS}:QuestionAnswerer",
         main_score="f1",
         targets={"start_positions": ("row", "tokens"), "end_positions": ("row", "tokens")},
     ),
@@ -121,6 +129,7 @@ TASKS: dict[str, Task] = {
         encoder=f"{_ENCODERS}:encode_multiple_choice",
         collator="transformers:DataCollatorForMultipleChoice",
         scorer=f"{_SCORERS}:MultipleChoiceScorer",
+        predictor=f"{_PREDICTORS}:ChoicePredictor",
         targets={"labels": ("row", "choices")},
     ),
     "token_classification": Task(
@@ -135,6 +144,7 @@ TASKS: dict[str, Task] = {
         encoder=f"{_ENCODERS}:encode_token_classification",
         collator="transformers:DataCollatorForTokenClassification",
         scorer=f"{_SCORERS}:TokenClassificationScorer",
+        predictor=f"{_PREDICTORS}:WordTagger",
         main_score="f1",
         targets={"labels": ("token", "num_labels")},
     ),
@@ -144,6 +154,7 @@ TASKS: dict[str, Task] = {
         inputs=("sentences", "label"),
         encoder=f"{_ENCODERS}:encode_documents",
         collator=f"{_COLLATORS}:DataCollatorForDocuments",
+        predictor=f"{_PREDICTORS}:DocumentClassifier",
         **_CLASSIFICATION,
     ),
     "classification": Task(
@@ -152,6 +163,7 @@ TASKS: dict[str, Task] = {
         inputs=("text", "text_pair", "label"),
         encoder=f"{_ENCODERS}:encode_classification",
         collator="transformers:DataCollatorWithPadding",
+        predictor=f"{_PREDICTORS}:TextClassifier",
         **_CLASSIFICATION,
     ),
     "language_modeling": Task(
@@ -181,6 +193,7 @@ TASKS: dict[str, Task] = {
         suffixes=("ForPreTraining",),
         summary="predicts masked tokens, and whether one text follows another",
         snippet=f"{_SNIPPETS}:fill_mask_pretraining",
+        predictor=f"{_PREDICTORS}:NextSentencePredictor",
         targets=_TOKEN_LABELS | {"next_sentence_label": ("row", 2)},
         **_MASKED,
     ),
@@ -189,6 +202,7 @@ TASKS: dict[str, Task] = {
         suffixes=("ForNextSentencePrediction",),
         summary="predicts whether one text follows another",
         snippet=f"{_SNIPPETS}:predict_next_sentence",
+        predictor=f"{_PREDICTORS}:NextSentencePredictor",
         targets={"labels": ("row", 2)},
     ),
     "feature_extraction": Task(

@@ -9,7 +9,23 @@ from typing import Annotated
 
 import typer
 
-from . import card, convert, data, demo, doctor, evaluate, explain, export, figure, generate, ladder, push, train
+from . import (
+    card,
+    convert,
+    data,
+    demo,
+    doctor,
+    encode,
+    evaluate,
+    explain,
+    export,
+    figure,
+    generate,
+    ladder,
+    predict,
+    push,
+    train,
+)
 
 # Markdown joins the lines of a paragraph of a docstring.
 app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False, rich_markup_mode="markdown")
@@ -42,6 +58,8 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 app.command()(evaluate.evaluate)
 app.command()(generate.generate)
 app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
+app.command()(predict.predict)
+app.command()(encode.encode)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure.app, name="figure")
 app.command()(card.card)

@@ -24,6 +24,7 @@ Limit = Annotated[int | None, typer.Option(help="Use only the first N rows.", mi
 NumBeams = Annotated[int, typer.Option(help="Number of beams for beam search; 1 is greedy decoding.", min=1)]
 MaxNewTokens = Annotated[int | None, typer.Option(help="Maximum number of tokens to generate.", min=1)]
 BatchSize = Annotated[int, typer.Option(help="Batch size.", min=1)]
+Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; default the GPU if one is available.")]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 _figure = typer.Option(help="Output figure, .png or .svg.")
 Figure = Annotated[Path, _figure]

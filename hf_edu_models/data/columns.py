@@ -64,7 +64,7 @@ def plan_columns(
     translation_languages: list[str] | None = None,
 ) -> Plan:
     """Find the task and the origin of its columns among `available`; options take precedence over known names."""
-    chosen = _check_columns(available, columns)
+    chosen = check_columns(available, columns)
     if source or target:
         chosen |= _direction(source, target, available, translation_languages)
     task = task or _guess_task(available, chosen, translation_languages)
@@ -72,7 +72,7 @@ def plan_columns(
     if task in ("translation", "alignment") and not {"source", "target"} <= chosen.keys():
         chosen = _languages(available, translation_languages) | chosen
     columns_of_task = (*row.columns, *row.optional_columns)
-    origin = {name: chosen.get(name) or _known(name, available) for name in columns_of_task} | chosen
+    origin = {name: chosen.get(name) or known_column(name, available) for name in columns_of_task} | chosen
     _check_complete(task, origin, available)
     order = {name: number for number, name in enumerate(KNOWN)}
     names = sorted(origin, key=lambda name: order.get(name, len(order)))
@@ -118,7 +118,7 @@ def read_column(dataset: Any, name: str) -> list:
     return dataset.select_columns([name]).with_format("arrow")[:][name].to_pylist()
 
 
-def _check_columns(available: list[str], columns: Mapping[str, Any] | None) -> dict[str, Any]:
+def check_columns(available: list[str], columns: Mapping[str, Any] | None) -> dict[str, Any]:
     """The user's `columns`, each of which must exist; a number is a position from 0."""
 
     def find(name: str, column: Any) -> str:
@@ -147,7 +147,7 @@ def _direction(source, target, available: list[str], languages: list[str] | None
 
 
 def _guess_task(available: list[str], chosen: Mapping[str, Any], languages: list[str] | None) -> str:
-    names = {name for name in KNOWN if _known(name, available)} | set(chosen)
+    names = {name for name in KNOWN if known_column(name, available)} | set(chosen)
     is_parallel = {"source", "target"} <= names or bool(languages) or len(language_codes(available)) > 1
     # A user who names the column of the text or of the tokens does not want a translation.
     if is_parallel and not chosen.keys() & {"text", "tokens", "sentences", "context"}:
@@ -177,7 +177,7 @@ def language_codes(names: Iterable[str]) -> list[str]:
 
 
 def _languages(available: list[str], languages: list[str] | None) -> dict[str, Any]:
-    sides = {name: _known(name, available) for name in ("source", "target")}
+    sides = {name: known_column(name, available) for name in ("source", "target")}
     if all(sides.values()):
         return sides
     found = languages or language_codes(available)
@@ -193,7 +193,7 @@ def _languages(available: list[str], languages: list[str] | None) -> dict[str, A
     return {"source": prefix + found[0], "target": prefix + found[1]}
 
 
-def _known(name: str, available: list[str]) -> Any:
+def known_column(name: str, available: list[str]) -> Any:
     """The column or columns of a name among `available`, in any case."""
     spelling = {column.lower(): column for column in reversed(available)} | {column: column for column in available}
     for candidate in KNOWN.get(name, ()):

@@ -4,9 +4,9 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import logging
 
-from .blocks_masks import first_token
+from .blocks_masks import first_token, last_token
 
-POOLINGS = ("mean", "cls", "max")
+POOLINGS = ("mean", "max", "first", "last", "cls")
 
 
 class SentenceEmbeddings:
@@ -26,12 +26,11 @@ class SentenceEmbeddings:
         """One vector for each text, in the order of the texts.
 
         Args:
-            pooling: `mean` or `max` over the real tokens, or `cls`, the first token.
+            pooling: `mean` or `max` over the real tokens, `first` (also `cls`) or `last`, one token.
             layer: the layer whose hidden states are pooled: -1 the last, 0 the embeddings.
             normalize: scale each vector to length one.
         """
-        if pooling not in POOLINGS:
-            raise ValueError(f"pooling '{pooling}' is not known; choose one of {', '.join(POOLINGS)}")
+        check_pooling(pooling)
         if not -len(self.layers) - 1 <= layer <= len(self.layers):
             raise ValueError(f"layer {layer} is not there; choose {-len(self.layers) - 1} to {len(self.layers)}")
         texts = [texts] if isinstance(texts, str) else list(texts)
@@ -45,14 +44,22 @@ class SentenceEmbeddings:
             indices = longest_first[start : start + batch_size]
             batch = tokenizer.pad([rows[index] for index in indices], return_tensors="pt").to(self.device)
             outputs = self(**batch, output_hidden_states=True)
-            vectors[indices] = _pool(outputs.hidden_states[layer], batch["attention_mask"], pooling).cpu()
+            vectors[indices] = pool(outputs.hidden_states[layer], batch["attention_mask"], pooling).cpu()
         self.train(was_training)
         return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
 
 
-def _pool(hidden_states: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
-    if pooling == "cls":
+def check_pooling(pooling: str) -> None:
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling '{pooling}' is not known; choose one of {', '.join(POOLINGS)}")
+
+
+def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:
+    """One vector for each row of hidden states (B, T, D), over its real tokens."""
+    if pooling in ("first", "cls"):
         return first_token(hidden_states, attention_mask)
+    if pooling == "last":
+        return last_token(hidden_states, attention_mask)
     mask = attention_mask[:, :, None].bool()
     if pooling == "max":
         return hidden_states.masked_fill(~mask, torch.finfo(hidden_states.dtype).min).amax(dim=1)

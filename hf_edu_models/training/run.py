@@ -31,6 +31,7 @@ from ..run_folder import (
     write_results,
     write_settings,
 )
+from ..tasks import find_task
 from .arguments import RecipeArguments, RunArguments, arguments_class, parse_arguments, settings_of
 from .checkpointing import average_weights, last_checkpoint
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
@@ -315,7 +316,11 @@ def _write_picture_and_card(run: Run, model: Any, tokenizer: Any, results: dict[
         write_results(run.folder, results | {"attention_of": text})
     _try("card", write_card, run.folder)
     if not run.training_args.quiet:
-        _log_line(f"saved in {run.folder} with a model card (README.md); upload: hf-edu push {run.folder} user/name")
+        verb = find_task(results["task"]).verb
+        _log_line(
+            f"saved in {run.folder} with a model card (README.md); try it: hf-edu {verb} {run.folder} TEXT; upload: "
+            f"hf-edu push {run.folder} user/name"
+        )
 
 
 def _try(name: str, function: Callable, *args: Any) -> bool:

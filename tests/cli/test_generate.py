@@ -15,9 +15,8 @@ from test_pipelines import CONTEXT, RECURRENT, SIZES, TEXTS, marian, randomize
 from typer.testing import CliRunner
 
 import hf_edu_models
-from hf_edu_models import generation
-from hf_edu_models.cli import app
-from hf_edu_models.cli import generate as cli_generate
+from hf_edu_models import batching, generation
+from hf_edu_models.cli import app, text_lines
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.generation import GenerationOptions, generate_lines
 
@@ -267,7 +266,8 @@ def test_batches_are_of_similar_length_and_outputs_in_order():
     options = GenerationOptions(batch_size=4)
     assert list(generate_lines(write, texts, options)) == [(text, [text[::-1]]) for text in texts]
     write = Recorder()
-    assert generation._write_window(write, texts, options) == [[text[::-1]] for text in texts]
+    outputs = batching._map_window(write, texts, 4, batching.visible_length)
+    assert outputs == [[text[::-1]] if text else None for text in texts]
     lengths = [len(text) for batch in write.batches for text in batch]
     assert lengths == sorted(lengths, reverse=True) and 0 not in lengths
     assert max(map(len, write.batches)) == 4
@@ -279,9 +279,9 @@ def test_lines_stream():
     lines = (f"line {next(count)}" for _ in itertools.count())
     write, options = Recorder(), GenerationOptions(batch_size=4)
     consumed = list(itertools.islice(generate_lines(write, lines, options), 1000))
-    assert consumed[999][0] == "line 999" and next(count) < 1000 + generation.MAX_BATCHES * 4
+    assert consumed[999][0] == "line 999" and next(count) < 1000 + batching.MAX_BATCHES * 4
     assert len(list(itertools.islice(generate_lines(write, lines, options), 1))) == 1
-    assert next(count) < 1000 + generation.MAX_BATCHES * 4 + 10  # the first window is a single batch
+    assert next(count) < 1000 + batching.MAX_BATCHES * 4 + 10  # the first window is a single batch
     lines = itertools.count()
     next(generate_lines(write, map(str, lines), options, is_interactive=True))
     assert next(lines) == 1  # a line that is typed is answered before the next is read
@@ -300,8 +300,8 @@ def test_an_output_is_a_single_line(monkeypatch):
 
 def test_progress_is_logged_now_and_then(monkeypatch, capsys):
     clock = [0.0]
-    monkeypatch.setattr(cli_generate.time, "monotonic", lambda: clock[0])
-    progress = cli_generate.LoggedProgress(size=1000)
+    monkeypatch.setattr(text_lines.time, "monotonic", lambda: clock[0])
+    progress = text_lines.LoggedProgress(size=1000)
     for clock[0] in (10.0, 59.0, 120.0, 121.0):
         for _ in range(5):
             progress(20)
@@ -317,14 +317,14 @@ class Terminal(io.StringIO):
 def test_a_progress_bar_leaves_stdout_alone(monkeypatch, capsys):
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with cli_generate._progress(40, has_bar=True) as report:
+    with text_lines._progress(40, has_bar=True) as report:
         for number in range(4):
             print(f"result {number}")
             report(10)
     assert "4 lines" in sys.stderr.getvalue() and "100%" in sys.stderr.getvalue()
     assert capsys.readouterr().out == "".join(f"result {number}\n" for number in range(4))
     monkeypatch.setattr(sys, "stderr", Terminal())
-    with cli_generate._progress(40, has_bar=False) as report:
+    with text_lines._progress(40, has_bar=False) as report:
         report(40)
     assert sys.stderr.getvalue() == ""
 
