@@ -130,6 +130,16 @@ LADDER: tuple[Rung, ...] = (
             "gru-window": TinyVariant({"attention_window": 4, "cell_type": "gru"}),
             "gru-bidirectional": TinyVariant({"cell_type": "gru", "bidirectional": True}, _CLASSIFIERS),
             "lstm-bidirectional": TinyVariant({"bidirectional": True}, _CLASSIFIERS),
+            "mean": TinyVariant({"pooling": "mean"}, ("ForSequenceClassification",)),
+            "max": TinyVariant({"pooling": "max"}, ("ForSequenceClassification",)),
+            "hops": TinyVariant(
+                {"pooling": "attention", "attention_size": 8, "num_hops": 4, "redundancy_weight": 0.1},
+                ("ForSequenceClassification",),
+            ),
+            "label-attention": TinyVariant(
+                {"pooling": "label_attention", "attention_size": 8, "bidirectional": True},
+                ("ForSequenceClassification",),
+            ),
         },
     ),
     Rung(
@@ -170,6 +180,21 @@ LADDER: tuple[Rung, ...] = (
                 ("general", "gru", "maxout"),
                 ("cosine", "rnn", "maxout"),
             )
+        },
+    ),
+    Rung(
+        name="hierarchical",
+        prefix="EduHierarchical",
+        year=2016,
+        paper="Yang 2016",
+        idea="attention over words, then over sentences",
+        tokenizer="language_modeling",
+        tiny=_SMALL | {"embedding_size": 10, "hidden_size": 6, "attention_size": 8, "initializer_range": 0.4},
+        lora_targets=("embed_tokens", "proj", "classifier"),
+        inputs={"input_ids": ("batch", "sentences", "tokens")},
+        variants={
+            "mean": TinyVariant({"pooling": "mean"}),
+            "max-lstm": TinyVariant({"pooling": "max", "cell_type": "lstm"}),
         },
     ),
     Rung(

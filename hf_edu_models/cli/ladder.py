@@ -11,10 +11,10 @@ def ladder(classes: Annotated[bool, typer.Option(help="Show the model class of e
     """List the model families: model_type, paper and the Auto classes that load them."""
     from ..auto import LADDER
 
-    table = Table("rung", "model_type", "paper", "Auto classes", padding=(0, 0, 0, 1))
-    for column in (1, 3):
+    table = Table("model_type", "paper", "Auto classes", padding=(0, 0, 0, 1))
+    for column in (0, 2):
         table.columns[column].no_wrap = True
     for rung in LADDER:
         heads = [f"{auto}\n  {name}" if classes else auto for auto, name in rung.config.heads.items()]
-        table.add_row(str(rung.number), rung.model_type, rung.paper, "\n".join(heads))
+        table.add_row(rung.model_type, rung.paper, "\n".join(heads))
     Console().print(table)

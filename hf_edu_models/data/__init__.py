@@ -20,7 +20,7 @@ _HOMES = {
     "token_stream": "language_modeling",
     "DataCollatorForPreTraining": "masking",
     "build_nsp_pairs": "pretraining",
-    "cut_sentences": "pretraining",
+    "cut_sentences": "sentences",
     "encode_question_answering": "question_answering",
     "find_answers": "question_answering",
     "show_corpus": "..cli.data",

@@ -11,7 +11,6 @@ from __future__ import annotations
 import bisect
 import os
 import random
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,13 +19,13 @@ import numpy as np
 
 from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content, worker_count
 from .columns import by_split, check_in_memory, read_column
+from .sentences import cut_sentences
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IS_NEXT, IS_RANDOM = 0, 1  # as in BertForNextSentencePrediction
 _SENTENCES_AT_ONCE = 2_000
-SENTENCE = re.compile(r"\S.*?(?:[.!?。！？…]+[\"'”’»)\]]*(?=\s)|$)", re.DOTALL)  # noqa: RUF001
 Span = tuple[int, int]  # first token, token after the last one
 
 
@@ -224,11 +223,6 @@ def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str
         documents += [number] * len(found)
     corpora = read_column(corpus, "corpus") if "corpus" in names else [0] * len(corpus)
     return sentences, documents, [corpora[rows[0]] for rows in groups]
-
-
-def cut_sentences(text: str) -> list[str]:
-    """Split a paragraph at its sentence ends; segments need not be linguistic sentences (the paper's Section 3)."""
-    return SENTENCE.findall(text.rstrip())
 
 
 def _rows_by_document(corpus: Any) -> list[list[int]]:

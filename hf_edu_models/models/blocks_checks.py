@@ -31,6 +31,20 @@ def check_tokens(input_ids: Tensor | None, attention_mask: Tensor | None, vocab_
             )
 
 
+def check_documents(input_ids: Tensor | None, inputs_embeds: Tensor | None, attention_mask: Tensor | None):
+    """Reject inputs without an axis of sentences."""
+    for name, tensor, axes in (
+        ("input_ids", input_ids, "(batch, sentences, tokens)"),
+        ("inputs_embeds", inputs_embeds, "(batch, sentences, tokens, embedding_size)"),
+        ("attention_mask", attention_mask, "(batch, sentences, tokens)"),
+    ):
+        if tensor is not None and tensor.ndim != axes.count(",") + 1:
+            raise ValueError(
+                f"{name} has shape {tuple(tensor.shape)}, but documents are {axes}; split each text into sentences "
+                "(task='documents' in load_corpus and encode_corpus)"
+            )
+
+
 def check_one_of(input_ids: Tensor | None, inputs_embeds: Tensor | None):
     if (input_ids is None) == (inputs_embeds is None):
         raise ValueError("give either input_ids or inputs_embeds, and not both")

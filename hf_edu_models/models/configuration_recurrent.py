@@ -3,7 +3,7 @@
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_recurrent, check_tied_sizes, strict
+from .configuration_base import EduConfig, check_choice, check_recurrent, check_tied_sizes, strict
 
 
 @strict
@@ -13,6 +13,11 @@ class EduRecurrentConfig(EduConfig):
     Args:
         embedding_size: size of the token embeddings. Default: `hidden_size`.
         bidirectional: read in both directions; for the classification heads only.
+        pooling: how the text classifier makes one vector of all hidden states: `last`, `mean`, `max`, `attention`, or
+            `label_attention`, with a query for each label.
+        attention_size: size of the queries of `attention` and `label_attention`.
+        num_hops: number of queries of `attention`; their vectors are concatenated (Lin et al. 2017).
+        redundancy_weight: of the penalty on hops that attend to the same tokens, || A A^T - I ||^2 (Lin et al. 2017).
         attention_window: the number of past hidden states that each position attends over; 0 for no attention.
         forget_gate_bias: initial bias of the LSTM's forget gate; 1 keeps the cell state (Jozefowicz et al. 2015).
         initializer_range: weights are initialised uniformly in plus and minus this.
@@ -32,6 +37,10 @@ class EduRecurrentConfig(EduConfig):
     hidden_size: int = 650
     num_hidden_layers: int = 2
     bidirectional: bool = False
+    pooling: str = "last"
+    attention_size: int = 64
+    num_hops: int = 1
+    redundancy_weight: float | int = 0.0
     attention_window: int = 0
     dropout: float | int = 0.5
     forget_gate_bias: float | int = 1.0
@@ -47,9 +56,26 @@ class EduRecurrentConfig(EduConfig):
     def output_size(self) -> int:
         return 2 * self.hidden_size if self.bidirectional else self.hidden_size
 
+    @property
+    def num_queries(self) -> int:
+        return self.num_labels if self.pooling == "label_attention" else self.num_hops
+
     def validate_architecture(self):
+        from .blocks_pooling import POOLINGS
+
         super().validate_architecture()
         check_recurrent(self)
+        check_choice("pooling", self.pooling, POOLINGS)
+        if self.num_hops < 1 or self.redundancy_weight < 0:
+            raise ValueError(
+                f"num_hops must be 1 or more and redundancy_weight 0 or more, got {self.num_hops} and "
+                f"{self.redundancy_weight}"
+            )
+        if self.pooling != "attention" and (self.num_hops > 1 or self.redundancy_weight):
+            raise ValueError(
+                f"num_hops and redundancy_weight are for pooling 'attention', not '{self.pooling}'; set pooling to "
+                "'attention' or leave them out"
+            )
         if self.attention_window < 0:
             raise ValueError(f"attention_window must be 0 (none) or more, got {self.attention_window}")
         if self.attention_window and self.bidirectional:

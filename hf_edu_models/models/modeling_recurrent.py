@@ -6,7 +6,7 @@ between layers is Zaremba, Sutskever & Vinyals 2014, arXiv:1409.2329.
 Differs from the papers: the reset gate acts as in torch (see `GRUCell`); the forget gate's bias starts at 1; a batch
 may be padded as well as continue the one before.
 
-Shapes: B batch, T time steps, D hidden size, V vocabulary, W window.
+Shapes: B batch, T time steps, D hidden size, V vocabulary or classes, W window, Q queries.
 """
 
 import torch
@@ -21,8 +21,9 @@ from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, head_output, logits_loss
-from .blocks_masks import boolean_mask, first_token, last_token, padding_last, reorder, undo_reorder
+from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
+from .blocks_pooling import POOLINGS, redundancy_penalty
 from .blocks_recurrent import RecurrentStack, init_uniformly
 from .configuration_recurrent import EduRecurrentConfig
 
@@ -153,29 +154,49 @@ class RecurrentClassifier(EduRecurrentPreTrainedModel):
     ) -> ModelOutput:
         kwargs |= {"inputs_embeds": inputs_embeds, "use_cache": False}
         outputs = self.model(input_ids, attention_mask, **kwargs, return_dict=True)
-        logits = self.predict(outputs.last_hidden_state, attention_mask)
-        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch)
+        logits, weights = self.predict(outputs.last_hidden_state, attention_mask)
+        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch, weights)
+        if weights is not None and self.wants_attentions(kwargs.get("output_attentions")):
+            outputs["attentions"] = (*(outputs.attentions or ()), weights[:, :, None])
         return head_output(self.output_class, outputs, loss=loss, logits=logits)
+
+    def wants_attentions(self, output_attentions: bool | None) -> bool:
+        return self.config.output_attentions if output_attentions is None else output_attentions
 
 
 class EduRecurrentForSequenceClassification(RecurrentClassifier):
-    """One label, several labels or a number for the whole text, from the state where each direction ends."""
+    """One label, several labels or a number for the whole text.
+
+    The states of its tokens are pooled: `last` takes the state where each direction ends, `attention` a weighted mean.
+    With `attention` several queries (hops) are concatenated; with `label_attention` each label has a query of its own:
+    logit_l = w_l . s_l + b_l. The last of `attentions`, (B, Q, 1, T), are the weights of the pooling.
+    """
 
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
-        self.score = nn.Linear(config.output_size, config.num_labels)
+        pooling, size = POOLINGS[config.pooling], config.output_size
+        self.pooling = pooling(size, config.attention_size, config.num_queries, bidirectional=config.bidirectional)
+        hops = config.num_queries if config.pooling == "attention" else 1
+        self.score = nn.Linear(hops * size, config.num_labels)
         self.post_init()
 
-    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The forward half is read at the last real token, the backward half at the first."""
-        if not self.config.bidirectional:
-            return self.score(self.dropout(last_token(hidden_states, attention_mask)))
-        forward_states, backward_states = hidden_states.chunk(2, dim=-1)
-        ends = last_token(forward_states, attention_mask), first_token(backward_states, attention_mask)
-        return self.score(self.dropout(torch.cat(ends, dim=-1)))
+    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        pooled, weights = self.pooling(hidden_states, None if attention_mask is None else attention_mask.bool())
+        if self.config.pooling == "label_attention":
+            logits = self.score(self.dropout(pooled)).diagonal(dim1=1, dim2=2)  # (B, V)  row l of W reads s_l alone
+            return logits, weights
+        return self.score(self.dropout(pooled.flatten(1))), weights
 
-    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch) -> Tensor:
-        return classification_loss(logits, labels, self.config, num_items_in_batch)
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: Tensor | None) -> Tensor:
+        loss = classification_loss(logits, labels, self.config, num_items_in_batch)
+        if self.config.redundancy_weight:
+            penalties = redundancy_penalty(weights)
+            # A mean over texts; `num_items_in_batch` counts the labels of all batches that make one step.
+            texts = (
+                len(penalties) if num_items_in_batch is None else num_items_in_batch * len(penalties) / labels.numel()
+            )
+            loss = loss + self.config.redundancy_weight * penalties.sum() / texts
+        return loss
 
 
 class EduRecurrentForTokenClassification(RecurrentClassifier):
@@ -188,8 +209,8 @@ class EduRecurrentForTokenClassification(RecurrentClassifier):
         self.classifier = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
-    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> Tensor:
-        return self.classifier(self.dropout(hidden_states))
+    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, None]:
+        return self.classifier(self.dropout(hidden_states)), None
 
-    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch) -> Tensor:
+    def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: None) -> Tensor:
         return logits_loss(logits, labels, num_items_in_batch)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from ..lazy import lazy_names
 
 _HOMES = {
+    "DocumentArguments": "arguments",
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
     "RunArguments": "arguments",

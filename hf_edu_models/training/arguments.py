@@ -113,6 +113,13 @@ class PretrainingArguments(RecipeArguments):
 
 
 @dataclass
+class DocumentArguments(RecipeArguments):
+    """Further arguments for models that read documents."""
+
+    max_sentences: int | None = _option(None, "Maximum number of sentences of a document; the others are cut off.")
+
+
+@dataclass
 class RunArguments(Seq2SeqTrainingArguments):
     """Trainer's arguments with other defaults, and the training techniques of the papers."""
 

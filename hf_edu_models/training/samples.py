@@ -10,7 +10,7 @@ import torch
 
 from ..data.columns import read_column
 from ..data.normalization import continuation_table, kind_of
-from ..data.pretraining import cut_sentences
+from ..data.sentences import cut_sentences
 
 NUM_SAMPLES = 5
 Samples = Callable[[Any, Any], list[dict[str, str]]]  # from the model and its tokenizer

@@ -46,6 +46,10 @@ def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any
     found, names = task_of(corpus), next(iter(corpus.values())).column_names
     if found == "alignment" and "translation" in tasks:
         return corpus
+    if "documents" in tasks and found == "classification" and "text_pair" not in names:
+        note(f"the texts of {args.dataset} are cut into sentences")
+        args.task = "documents"
+        return _load_labelled(args)
     if "language_modeling" in tasks and "text" in names:
         note(f"this recipe trains a language model; it does not use the labels of {args.dataset}")
         args.task = "language_modeling"

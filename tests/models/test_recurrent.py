@@ -3,7 +3,8 @@
 import pytest
 import torch
 import transformers
-from tiny import LENGTH, TINY, random_ids
+from huggingface_hub.errors import StrictDataclassClassValidationError
+from tiny import CASES, LENGTH, TINY, inputs_for, random_ids, targets_for
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from torch.testing import assert_close
@@ -190,3 +191,33 @@ def test_a_model_loads_into_every_head(tmp_path):
             if hasattr(loaded, head):
                 weight = getattr(loaded, head).weight
                 assert 0 < weight.abs().max() <= 0.4 and not getattr(loaded, head).bias.any()
+
+
+def test_each_label_has_a_query_of_its_own():
+    """The logit of a label is what one attention-pooled classifier with its query and its row of weights gives."""
+    case = CASES["recurrent-ForSequenceClassification-label-attention"]
+    model, ids = case.build(), random_ids(2, 7)
+    outputs = model(ids, output_attentions=True)
+    states = model.model(ids).last_hidden_state
+    aligned = torch.tanh(model.pooling.proj(states))
+    for label in range(3):
+        weights = torch.softmax(aligned @ model.pooling.query_proj.weight[label], dim=1)
+        pooled = torch.einsum("bt,btd->bd", weights, states)
+        assert_close(outputs.logits[:, label], pooled @ model.score.weight[label] + model.score.bias[label])
+        assert_close(outputs.attentions[-1][:, label, 0], weights)
+
+
+def test_the_penalty_on_redundant_hops_is_in_the_loss():
+    case = CASES["recurrent-ForSequenceClassification-hops"]
+    model, batch = case.build(), inputs_for(case) | targets_for(case)
+    weights = model(**batch, output_attentions=True).attentions[-1][:, :, 0]
+    penalty = (weights @ weights.transpose(1, 2) - torch.eye(4)).square().sum((1, 2)).mean()
+    found = model(**batch).loss
+    model.config.redundancy_weight = 0.0
+    assert_close(found, model(**batch).loss + 0.1 * penalty)
+
+
+@pytest.mark.parametrize("setting", [{"num_hops": 2}, {"redundancy_weight": 0.1}, {"pooling": "sum"}, {"num_hops": 0}])
+def test_settings_of_another_pooling_are_rejected(setting):
+    with pytest.raises(StrictDataclassClassValidationError, match=r"pooling|num_hops"):
+        CASES["recurrent-ForSequenceClassification"].build(**setting)

@@ -23,17 +23,18 @@ SIZES = {
     "H": {3},
     "K": {4},
     "N": {AXES["sentences"], BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},  # sentences, or unpadded tokens
-    "B": {BATCH, BATCH * CHOICES},
-    "T": {1, SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources too
+    "B": {BATCH, BATCH * CHOICES, BATCH * AXES["sentences"]},
+    "T": {1, AXES["sentences"], SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources and sentences, too
     "S": {SOURCE, LENGTH, LENGTH + 2},
     "E": {10},
     "D": {4, 6, 9, 12, 18, 24, 42},
     "C": {4, 12, 24},  # choices, or an annotation
-    "A": {12},
+    "A": {8, 12},
     "G": {12, 36, 48},
     "L": {1, 2},
     "V": {29, 3},
     "W": {4},
+    "Q": {1, 3, 4},
     "A + G": {12, 24, 36, 48, 60},
     "I": {10, 12},
 }

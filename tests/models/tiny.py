@@ -120,7 +120,8 @@ def padded_inputs_for(case: Case, batch: int, *lengths: int, seed: int = 1) -> d
     inputs = {}
     for number, (name, length) in enumerate(zip(case.rung.inputs, lengths, strict=False)):
         choices = [CHOICES] if case.task == "multiple_choice" else []
-        inputs[name] = random_ids(batch, *choices, length, seed=seed + number)
+        middle = [AXES[axis] for axis in case.rung.inputs[name][1:-1]]
+        inputs[name] = random_ids(batch, *choices, *middle, length, seed=seed + number)
         mask = torch.ones_like(inputs[name])
         mask[-1, ..., -1] = 0
         if batch > 2:
