@@ -27,8 +27,9 @@ from .checkpoints import length_limit, load_as, load_config, load_tokenizer, sav
 from .data.collators import DataCollatorForDocuments
 from .data.columns import check_columns, known_column
 from .data.local_files import EXTENSIONS, TEXTS, load_local
-from .data.pretraining import IS_NEXT, cut_sentences
+from .data.pretraining import IS_NEXT
 from .data.row_encoders import encode_documents, encode_multiple_choice
+from .data.sentences import cut_sentences
 from .generation import find_device
 from .pipelines import EduQuestionAnsweringPipeline
 from .tasks import TASKS, task_of_class
@@ -364,7 +365,8 @@ def table_rows(predictor: Predictor, file: Path, columns: Mapping[str, str]) -> 
     if not origin:
         first = predictor.columns[0]
         raise ValueError(
-            f"{file.name} has the columns {', '.join(available)}; which one is {first}? --columns {first}={available[0]}"
+            f"{file.name} has the columns {', '.join(available)}; which one is {first}? "
+            f"--columns {first}={available[0]}"
         )
     for row in dataset:
         yield {

@@ -2,7 +2,7 @@
 
 import typer
 
-from . import explain_align, explain_attention, explain_gradients, explain_probe, explain_words
+from . import explain_align, explain_attention, explain_gradients, explain_probe, explain_text, explain_words
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -14,6 +14,7 @@ def explain() -> None:
 
 for verb in (
     explain_attention.attention,
+    explain_text.text,
     explain_align.align,
     explain_gradients.gradients,
     explain_words.positions,

@@ -71,8 +71,9 @@ def plan_columns(
     row = find_task(task, "columns")
     if task in ("translation", "alignment") and not {"source", "target"} <= chosen.keys():
         chosen = _languages(available, translation_languages) | chosen
-    if task == "documents" and not _known("sentences", available):
-        chosen = {"sentences": _known("text", available)} | chosen  # a text, which `map_columns` cuts into sentences
+    if task == "documents" and not (chosen.get("sentences") or known_column("sentences", available)):
+        text = chosen.pop("text", None) or known_column("text", available)
+        chosen["sentences"] = text  # `map_columns` cuts it into sentences
     columns_of_task = (*row.columns, *row.optional_columns)
     origin = {name: chosen.get(name) or known_column(name, available) for name in columns_of_task} | chosen
     _check_complete(task, origin, available)

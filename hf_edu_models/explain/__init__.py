@@ -9,6 +9,7 @@ _NAMES = {
     "attention.files": ("save_attention", "to_bertviz"),
     "attention.page": ("write_page",),
     "attention.pictures": ("draw_attention",),
+    "attention.text": ("TextWeights", "text_weights", "write_text_page"),
     "alignment.word_alignment": ("Alignment", "LayerScore", "align", "best_layer", "score_links", "symmetrize"),
     "alignment.pictures": ("draw_alignments", "draw_layers"),
     "alignment.links": ("diagonal_links", "from_pharaoh", "merge_links", "to_pharaoh"),

@@ -12,7 +12,7 @@ class EduHierarchicalConfig(EduConfig):
 
     Args:
         hidden_size: units of each direction, of the words and of the sentences.
-        attention_size: size of u and of the queries q_word and q_sentence. Default: 2 x `hidden_size`.
+        attention_size: size of u and of the queries q_word and q_sentence.
         pooling: `attention`, or `mean` or `max`, with which the paper compares it.
         initializer_range: standard deviation of the initial weights; recurrent matrices are initialised orthogonal.
         recurrent_implementation: `eager` computes the equations, `fused` runs torch's kernels.
@@ -27,17 +27,12 @@ class EduHierarchicalConfig(EduConfig):
     cell_type: str = "gru"
     embedding_size: int = 200
     hidden_size: int = 50
-    attention_size: int | None = None
+    attention_size: int = 100
     pooling: str = "attention"
     dropout: float | int = 0.0
     forget_gate_bias: float | int = 1.0
     initializer_range: float = 0.1
     recurrent_implementation: str = "fused"
-
-    def __post_init__(self, **kwargs):
-        super().__post_init__(**kwargs)
-        if self.attention_size is None:
-            self.attention_size = 2 * self.hidden_size
 
     def validate_architecture(self):
         super().validate_architecture()

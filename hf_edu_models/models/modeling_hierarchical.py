@@ -129,13 +129,15 @@ class EduHierarchicalModel(EduHierarchicalPreTrainedModel):
     def read_words(self, embeddings: Tensor, mask: Tensor | None, sentence_mask: Tensor | None):
         """All sentences of the batch at once: states (B, N, T, D), vectors (B, N, D), weights (B, N, T)."""
         shape = embeddings.shape[:2]
-        rows, row_mask = embeddings.flatten(0, 1), None if mask is None else mask.flatten(0, 1)
+        rows, row_mask = embeddings.flatten(0, 1), None
         # Documents differ in length: sentences that are padding are not read. A traced program reads them, too, because
         # their number is not known then.
         real = None
-        if sentence_mask is not None and not torch.compiler.is_compiling() and not bool(sentence_mask.all()):
-            real = sentence_mask.flatten().nonzero().squeeze(1)
-            rows, row_mask = rows[real], row_mask[real]
+        if mask is not None and sentence_mask is not None:
+            row_mask = mask.flatten(0, 1)
+            if not torch.compiler.is_compiling() and not bool(sentence_mask.all()):
+                real = sentence_mask.flatten().nonzero().squeeze(1)
+                rows, row_mask = rows[real], row_mask[real]
         results = self.word_reader(rows, row_mask, self.config.recurrent_implementation)
         if real is not None:
             results = [part.new_zeros(shape.numel(), *part.shape[1:]).index_copy(0, real, part) for part in results]

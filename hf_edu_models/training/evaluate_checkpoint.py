@@ -136,7 +136,7 @@ def _encode(
     if task == "pretraining":
         split_sentences = read_settings(request.checkpoint).get("split_sentences", False)
         return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=split_sentences)
-    options = {"stride": args.max_length // 3} if task == "question_answering" else {}
+    options: dict[str, Any] = {"stride": args.max_length // 3} if task == "question_answering" else {}
     if task == "documents":
         options = {"max_sentences": read_settings(request.checkpoint).get("max_sentences")}
     return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)

@@ -131,3 +131,14 @@ def test_a_recipe_rejects_data_of_another_kind(recipe, tmp_path, monkeypatch, ca
     with pytest.raises(ValueError, match=message):
         scope["main"](args, training_args)
     assert not (tmp_path / "runs").exists(), "checked before a folder is made"
+
+
+@pytest.mark.parametrize("columns", [None, {"text": "body"}])
+def test_texts_are_cut_into_sentences_for_documents(tmp_path, columns):
+    text = "It was late. Was it? “No!” said Ada"
+    name = "body" if columns else "review"
+    rows = [{name: text, "label": "no"}, {name: "One.", "label": "yes"}]
+    (tmp_path / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    corpus = load_corpus(tmp_path / "data.jsonl", task="documents", columns=columns)["train"]
+    assert corpus.column_names == ["sentences", "label"]
+    assert corpus["sentences"][:] == [["It was late.", "Was it?", "“No!”", "said Ada"], ["One."]]

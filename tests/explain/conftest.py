@@ -5,7 +5,8 @@ import pytest
 
 from hf_edu_models.data import train_tokenizer
 
-sys.path.insert(0, str(Path(__file__).parent))  # `from attenders import ...` in this folder's tests
+sys.path.insert(0, str(Path(__file__).parents[1] / "models"))  # `from tiny import ...` in this folder's tests
+sys.path.insert(0, str(Path(__file__).parent))  # `from attenders import ...`
 
 from attenders import TEXTS, Attender
 
