@@ -5,68 +5,10 @@ No file of this folder imports torch, transformers, datasets or matplotlib befor
 
 import os
 import sys
-from typing import Annotated
 
-import typer
+from ..lazy import lazy_names
 
-from . import (
-    card,
-    convert,
-    data,
-    demo,
-    doctor,
-    encode,
-    evaluate,
-    explain,
-    export,
-    figure,
-    generate,
-    ladder,
-    predict,
-    push,
-    train,
-)
-
-# Markdown joins the lines of a paragraph of a docstring.
-app = typer.Typer(no_args_is_help=True, pretty_exceptions_show_locals=False, rich_markup_mode="markdown")
-
-
-def _print_version(is_asked: bool) -> None:
-    if is_asked:
-        from .. import __version__
-
-        typer.echo(f"hf-edu {__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def hf_edu(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version and exit.")
-    ] = False,
-) -> None:
-    """The history of sequence modelling as first-class Hugging Face models."""
-
-
-app.command()(ladder.ladder)
-app.command()(demo.demo)
-app.command("data")(data.show_corpus)
-# Everything after the recipe's name, --help too, is the recipe's own.
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
-    train.train
-)
-app.command()(evaluate.evaluate)
-app.command()(generate.generate)
-app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
-app.command()(predict.predict)
-app.command()(encode.encode)
-app.add_typer(explain.app, name="explain")
-app.add_typer(figure.app, name="figure")
-app.command()(card.card)
-app.command()(push.push)
-app.command()(convert.convert)
-app.command()(export.export)
-app.command()(doctor.doctor)
+__getattr__, *_ = lazy_names(__name__, {"app": "commands"})
 
 
 def main() -> None:
@@ -75,6 +17,8 @@ def main() -> None:
     `HF_EDU_TRACEBACK=1` shows the traceback.
     """
     try:
+        from .commands import app  # here, so that Ctrl-C while it is imported is silent too
+
         app()
     except KeyboardInterrupt:
         sys.exit(130)

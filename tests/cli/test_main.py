@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import hf_edu_models
+import hf_edu_models.cli.commands
 from hf_edu_models import cli
 from hf_edu_models.cli import app
 
@@ -83,14 +83,15 @@ def test_version():
 
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
-def test_an_interrupt_during_imports_is_silent(tmp_path):
+@pytest.mark.parametrize("blocked", ["typer", "torch"])
+def test_an_interrupt_during_imports_is_silent(tmp_path, blocked):
     """Ctrl-C while a slow library loads: no traceback, exit code 130."""
     stub = "import os, signal, time\n"
     stub += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a process in the background ignores it
     stub += "os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(10)\n"
-    for library in ("torch", "transformers"):
+    for library in (blocked, "transformers"):
         (tmp_path / f"{library}.py").write_text(stub)
-    run = hf_edu("ladder", PYTHONPATH=str(tmp_path))
+    run = hf_edu("ladder", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     assert run.returncode == 130 and run.stdout == run.stderr == ""
 
 
@@ -100,7 +101,7 @@ def error_of(monkeypatch, capsys, problem):
     def raise_problem():
         raise problem
 
-    monkeypatch.setattr(cli, "app", raise_problem)
+    monkeypatch.setattr(cli.commands, "app", raise_problem)
     with pytest.raises(SystemExit) as exit_:
         cli.main()
     return capsys.readouterr().err.strip(), exit_.value.code
@@ -127,7 +128,7 @@ def test_bugs_keep_their_traceback(monkeypatch):
     def fail():
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr(cli, "app", fail)
+    monkeypatch.setattr(cli.commands, "app", fail)
     with pytest.raises(RuntimeError):
         cli.main()
 
