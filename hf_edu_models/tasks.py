@@ -30,7 +30,8 @@ class Task:
         label_column: the column whose classes the configuration names.
         inputs: the columns that the encoder reads.
         encoder: from rows of text to rows of token ids.
-        collator: from encoded rows to a batch.
+        collator: from encoded rows to a batch; `collator_options` are the settings of a run that it takes.
+        generates: whether predictions are made with `generate()`.
         scorer: the `Scorer` of its predictions, in training and at the end of a run.
         main_score: which score decides between checkpoints.
         writer: what `hf-edu generate` writes text with.
@@ -50,6 +51,8 @@ class Task:
     inputs: tuple[str, ...] = ()
     encoder: str | None = None
     collator: str | None = None
+    collator_options: tuple[str, ...] = ()
+    generates: bool = False
     scorer: str | None = None
     main_score: str = "accuracy"
     writer: str | None = None
@@ -77,6 +80,7 @@ _TRANSLATION: dict[str, Any] = {
     "inputs": ("source", "target"),
     "encoder": f"{_ENCODERS}:encode_translation",
     "collator": "transformers:DataCollatorForSeq2Seq",
+    "generates": True,
     "scorer": f"{_SCORERS}:TranslationScorer",
     "main_score": "bleu",
     "writer": f"{_WRITERS}:TranslationWriter",
@@ -95,6 +99,7 @@ _CLASSIFICATION: dict[str, Any] = {
 _MASKED: dict[str, Any] = {
     "pipeline_tag": "fill-mask",
     "collator": f"{_COLLATORS}:DataCollatorForPreTraining",
+    "collator_options": ("mlm_probability", "whole_word_mask"),
     "scorer": f"{_SCORERS}:PretrainingScorer",
     "main_score": "loss",
     "writer": f"{_WRITERS}:MaskFiller",

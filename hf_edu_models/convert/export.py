@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from ..checkpoints import load_with_head, quiet
+from ..checkpoints import load_with_head, position_limit, quiet
 
 SHAPES = ((3, 4, 5), (1, 9, 3), (5, 7, 11))  # batch, length of text or source, length of the target
 TOLERANCE = 1e-4
@@ -128,7 +128,7 @@ def _without_cache(model: PreTrainedModel) -> Iterator[None]:
 def _example_inputs(model: PreTrainedModel, batch: int, *lengths: int) -> Inputs:
     """Random token ids with a padding mask for each, in the names that the model's `forward` has."""
     names = ["input_ids", "decoder_input_ids"] if model.config.is_encoder_decoder else ["input_ids"]
-    limit = getattr(model.config, "max_position_embeddings", None) or max(lengths)
+    limit = position_limit(model.config) or max(lengths)
     choices = [CHOICES] if "MultipleChoice" in type(model).__name__ else []
     inputs = {}
     for name, length in zip(names, lengths, strict=False):

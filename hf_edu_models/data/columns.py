@@ -69,7 +69,7 @@ def plan_columns(
         chosen |= _direction(source, target, available, translation_languages)
     task = task or _guess_task(available, chosen, translation_languages)
     row = find_task(task, "columns")
-    if task in ("translation", "alignment") and not {"source", "target"} <= chosen.keys():
+    if "source" in row.columns and not {"source", "target"} <= chosen.keys():
         chosen = _languages(available, translation_languages) | chosen
     if task == "documents" and not (chosen.get("sentences") or known_column("sentences", available)):
         text = chosen.pop("text", None) or known_column("text", available)

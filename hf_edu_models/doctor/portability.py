@@ -17,18 +17,13 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_imports
 
+from ..tasks import TASKS, task_of_class
 from .compare import is_close, join_names, make_inputs, predictions
 from .report import Finding, check, fail, ok, skipped
 from .subject import ModelUnderTest, auto_class_set
 from .weights import LOADS
 
 NOT_CUSTOM = "the class is transformers' own, so no code is copied"
-# Class name suffixes that differ from the name of their Auto class.
-AUTO_CLASSES = {
-    "LMHeadModel": "AutoModelForCausalLM",
-    "ForConditionalGeneration": "AutoModelForSeq2SeqLM",
-    "MTModel": "AutoModelForSeq2SeqLM",
-}
 
 
 @check("code", "put all files in one folder and import with `from .sibling import name`; nothing else is copied")
@@ -176,11 +171,11 @@ def _auto_class_of(subject: ModelUnderTest) -> str:
     for auto_class, entry in (getattr(subject.config, "auto_map", None) or {}).items():
         if isinstance(entry, str) and entry.rpartition(".")[2] == name:
             return auto_class
-    for suffix, auto_class in AUTO_CLASSES.items():
-        if name.endswith(suffix):
-            return auto_class
     auto_class = f"AutoModelFor{name.partition('For')[2]}"
-    return auto_class if hasattr(transformers, auto_class) else AutoModel.__name__
+    if hasattr(transformers, auto_class):
+        return auto_class
+    task = task_of_class(name)  # of classes such as GPT2LMHeadModel or XForConditionalGeneration
+    return AutoModel.__name__ if task is None else TASKS[task].auto_class
 
 
 def _load_in_new_process(

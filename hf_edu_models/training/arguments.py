@@ -15,9 +15,10 @@ import torch
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
 from ..data.named_values import named_texts, named_values, word_or_list
+from ..tasks import TASKS
 from .presets import load_preset, preset_names
 
-_OBJECTIVES = ("pretraining", "masked_lm")
+_OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
 _MIXED_PRECISION = ("auto", "no", "bf16")
 
 

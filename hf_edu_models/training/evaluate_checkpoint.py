@@ -62,7 +62,7 @@ def score_checkpoint(request: EvaluationRequest) -> Scored:
     with tempfile.TemporaryDirectory() as folder:
         trainer = _trainer_for(task, model, tokenizer, request, folder)
         options: dict[str, Any] = {}
-        if task == "translation":
+        if TASKS[task].generates:
             beams = request.options.get("num_beams") or read_settings(request.checkpoint).get("num_beams", 5)
             options = {"num_beams": beams, "lowercase": args.lowercase, "max_new_tokens": args.max_length}
         return evaluate_split(trainer, task, encoded, corpus, tokenizer, **options)
@@ -108,8 +108,8 @@ def _load_split(request: EvaluationRequest, args: RecipeArguments, task: str) ->
         raise ValueError(f"{args.dataset} has no split {request.split!r}; it has {', '.join(corpus)}")
     rows = corpus[request.split]
     found = task_of({"train": rows})
-    accepted = {task, *(("language_modeling",) if task in ("pretraining", "masked_lm") else ())}
-    if found not in accepted and {found, task} != {"alignment", "translation"}:
+    accepted = task if TASKS[task].columns else "language_modeling"  # a task without columns of its own reads texts
+    if found != accepted and not (TASKS[found].generates and TASKS[task].generates):
         raise ValueError(f"{args.dataset} is for {found}, but {request.checkpoint} was trained for {task}")
     return rows if request.limit is None else rows.select(range(min(request.limit, len(rows))))
 
@@ -144,9 +144,9 @@ def _encode(
 
 def collator_of(task: str, tokenizer: Any, request: EvaluationRequest) -> Any:
     """The collator with the masking options of the run."""
-    masking = ("mlm_probability", "whole_word_mask") if task in ("pretraining", "masked_lm") else ()
     settings = read_settings(request.checkpoint)
-    return collator_for(task, tokenizer, **{name: settings[name] for name in masking if name in settings})
+    options = {name: settings[name] for name in TASKS[task].collator_options if name in settings}
+    return collator_for(task, tokenizer, **options)
 
 
 def _trainer_for(task: str, model: Any, tokenizer: Any, request: EvaluationRequest, folder: str) -> Any:
@@ -156,11 +156,11 @@ def _trainer_for(task: str, model: Any, tokenizer: Any, request: EvaluationReque
         output_dir=folder,
         eval_strategy="no",
         per_device_eval_batch_size=_batch_size(request),
-        predict_with_generate=task == "translation",
-        label_names=["labels", "next_sentence_label"] if task == "pretraining" else None,
+        predict_with_generate=TASKS[task].generates,
+        label_names=list(TASKS[task].targets),
         use_cpu=bool(request.options.get("cpu")),
     )
-    trainer_class = TruncatedBPTTTrainer if is_stream else EduSeq2SeqTrainer if task == "translation" else EduTrainer
+    trainer_class = TruncatedBPTTTrainer if is_stream else EduSeq2SeqTrainer if TASKS[task].generates else EduTrainer
     return trainer_class(
         model=model,
         args=arguments,

@@ -31,7 +31,7 @@ from ..run_folder import (
     write_results,
     write_settings,
 )
-from ..tasks import find_task
+from ..tasks import TASKS, find_task
 from .arguments import RecipeArguments, RunArguments, arguments_class, parse_arguments, settings_of
 from .checkpointing import average_weights, last_checkpoint
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
@@ -146,7 +146,7 @@ def finish_run(
     """
     average_last_checkpoints(run, trainer)
     options = {}
-    if task in ("translation", "alignment"):
+    if TASKS[task].generates:
         max_new_tokens = run.training_args.generation_max_length or run.args.max_length
         search = {"num_beams": run.training_args.num_beams, "max_new_tokens": max_new_tokens}
         set_generation_defaults(trainer.model, search)

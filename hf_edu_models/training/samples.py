@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from ..checkpoints import position_limit
 from ..data.columns import read_column
 from ..data.normalization import continuation_table, kind_of
 from ..data.sentences import cut_sentences
@@ -32,14 +33,14 @@ def continued_texts(corpus: Any, top_k: int = 40, seed: int = 0) -> Samples:
 def _continue(model: Any, tokenizer: Any, prompt: str, top_k: int) -> str:
     inputs = tokenizer(prompt, return_tensors="pt").to(model.device)
     length = inputs["input_ids"].shape[1]
-    max_length = getattr(model.config, "max_position_embeddings", 100_000)
-    if length >= max_length:
+    limit = position_limit(model.config) or 100_000
+    if length >= limit:
         return ""
     ids = model.generate(
         **inputs,
         do_sample=True,
         top_k=min(top_k, len(tokenizer)),
-        max_new_tokens=min(120 if kind_of(tokenizer) == "char" else 30, max_length - length),
+        max_new_tokens=min(120 if kind_of(tokenizer) == "char" else 30, limit - length),
         pad_token_id=tokenizer.pad_token_id,
     )
     return tokenizer.decode(ids[0, length:], skip_special_tokens=True)
@@ -57,8 +58,8 @@ def filled_masks(corpus: Any, top_k: int = 3) -> Samples:
 
 
 def _fill_mask(model: Any, tokenizer: Any, text: str, top_k: int) -> dict[str, str]:
-    max_length = model.config.max_position_embeddings
-    inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt").to(model.device)
+    limit = position_limit(model.config)
+    inputs = tokenizer(text, truncation=True, max_length=limit, return_tensors="pt").to(model.device)
     ids = inputs["input_ids"][0]  # (T)
     position = _whole_word(ids.tolist(), tokenizer)
     label = ids[position].item()
