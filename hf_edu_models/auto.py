@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 # Sizes of the axes of example inputs; all differ, so that a swapped axis shows.
 AXES = {"batch": 2, "sentences": 3, "choices": 4, "source": 5, "target": 7, "tokens": 7}
 TOKENS = {"input_ids": ("batch", "tokens")}
-SOURCE_AND_TARGET = {"input_ids": ("batch", "source"), "decoder_input_ids": ("batch", "target")}
+_SOURCE_AND_TARGET = {"input_ids": ("batch", "source"), "decoder_input_ids": ("batch", "target")}
 
 
 @dataclass(frozen=True)
@@ -151,7 +151,7 @@ LADDER: tuple[Rung, ...] = (
         tokenizer="seq2seq",
         tiny=_RECURRENT | {"maxout_size": 9},
         lora_targets=("embed_tokens", "lm_head"),
-        inputs=SOURCE_AND_TARGET,
+        inputs=_SOURCE_AND_TARGET,
         variants={
             "gru": TinyVariant({"cell_type": "gru"}),
             "cho": TinyVariant(
@@ -169,7 +169,7 @@ LADDER: tuple[Rung, ...] = (
         tokenizer="seq2seq",
         tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "maxout_size": 9, "initializer_range": 0.4},
         lora_targets=("state_proj", "word_proj", "context_proj", "lm_head"),
-        inputs=SOURCE_AND_TARGET,
+        inputs=_SOURCE_AND_TARGET,
         variants={
             f"{score}-{cell}": TinyVariant({"attention_score": score, "cell_type": cell, "readout": readout})
             for score, cell, readout in (
@@ -206,7 +206,7 @@ LADDER: tuple[Rung, ...] = (
         tokenizer="seq2seq",
         tiny=_ATTENTION,
         lora_targets=("qkv_proj", "q_proj", "kv_proj"),
-        inputs=SOURCE_AND_TARGET,
+        inputs=_SOURCE_AND_TARGET,
         variants={
             "marian": TinyVariant(
                 {"sinusoid_layout": "halves", "attention_bias": True, "logits_bias": True, "hidden_act": "silu"}

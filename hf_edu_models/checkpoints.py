@@ -176,14 +176,14 @@ def position_limit(config: Any) -> int | None:
     return None if get("position_embedding_type") == "sinusoidal" else get("max_position_embeddings")
 
 
-def tokenizer_limit(tokenizer: Any) -> int | None:
+def _tokenizer_limit(tokenizer: Any) -> int | None:
     """The longest sequence of a tokenizer; a huge number stands for none."""
     return tokenizer.model_max_length if tokenizer.model_max_length < 1_000_000 else None
 
 
 def length_limit(config: Any, tokenizer: Any) -> int | None:
     """The longest input of a model with its tokenizer, in tokens; None if there is no limit."""
-    limits = [limit for limit in (position_limit(config), tokenizer_limit(tokenizer)) if limit is not None]
+    limits = [limit for limit in (position_limit(config), _tokenizer_limit(tokenizer)) if limit is not None]
     return min(limits, default=None)
 
 
@@ -216,7 +216,7 @@ class Checkpoint:
 
     @property
     def parameters(self) -> int:
-        return self.results.get("parameters") or count_parameters(self.folder)
+        return self.results.get("parameters") or _count_parameters(self.folder)
 
 
 def read_checkpoint(folder: str | os.PathLike) -> Checkpoint:
@@ -278,7 +278,7 @@ def weight_files(folder: Path) -> list[Path]:
     return [folder / name for name in names]
 
 
-def count_parameters(folder: Path) -> int:
+def _count_parameters(folder: Path) -> int:
     """Number of parameters by the headers of the weight files; tied weights are saved, and counted, once."""
     from safetensors import safe_open
 

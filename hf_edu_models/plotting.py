@@ -68,7 +68,7 @@ def marker(number: int) -> str:
     return _MARKERS[number % len(_MARKERS)]
 
 
-def note(figure: Figure, text: str) -> None:
+def add_caption(figure: Figure, text: str) -> None:
     """A line of small print below the axes: data, sample sizes, intervals."""
     figure.supxlabel(text, fontsize=8, color=INK, x=0.01, ha="left")
 

@@ -35,7 +35,7 @@ from .pipelines import EduQuestionAnsweringPipeline
 from .tasks import TASKS, task_of_class
 
 Row = dict[str, Any]
-MAX_LABELS = 3  # the most probable ones, in a line of text; JSON has all
+_MAX_LABELS = 3  # the most probable ones, in a line of text; JSON has all
 _FLAGS = {"text_pair": "pair", "choices": "choice"}  # options of `hf-edu predict` for columns
 _WORD = re.compile(r"\w+(?:[-'’.]\w+)*|[^\w\s]")  # noqa: RUF001
 
@@ -143,7 +143,7 @@ class TextClassifier(Predictor):
         if "value" in prediction:
             return str(prediction["value"])
         probabilities = prediction["probabilities"]
-        names = prediction.get("labels", list(probabilities)[:MAX_LABELS])
+        names = prediction.get("labels", list(probabilities)[:_MAX_LABELS])
         return ", ".join(f"{name} {probabilities[name]:.3f}" for name in names) or "no label"
 
 

@@ -14,7 +14,7 @@ from rich.text import Text
 from .loading import read_corpus
 from .options import Columns, DataOptions, Seed, Source, Target
 
-MAX_CELL_LENGTH = 200
+_MAX_CELL_LENGTH = 200
 
 
 def show_corpus(
@@ -81,4 +81,4 @@ def _cell(value: Any, feature: Any) -> str:
         text = value
     else:
         text = json.dumps(value, ensure_ascii=False, default=str)
-    return text if len(text) <= MAX_CELL_LENGTH else text[: MAX_CELL_LENGTH - 1] + "…"
+    return text if len(text) <= _MAX_CELL_LENGTH else text[: _MAX_CELL_LENGTH - 1] + "…"

@@ -13,7 +13,7 @@ from rich.text import Text
 from .loading import read_corpus, read_model
 from .options import BatchSize, DataOptions, Limit, Model, TrustRemoteCode, int_or
 
-DEFAULT_JOIN = "grow-diag"
+_DEFAULT_JOIN = "grow-diag"
 
 
 def align(
@@ -66,9 +66,9 @@ def align(
     links = {"attention": [each.links for each in found]}
     if backward is not None:
         back = _align(read_model(backward, trust_remote_code), reverse_rows(rows), reverse_rows(choosing), options)
-        found = symmetrize(found, back, join or DEFAULT_JOIN)
+        found = symmetrize(found, back, join or _DEFAULT_JOIN)
         links["attention, backward"] = [reverse_links(each.links) for each in back]
-        links[f"joined by {join or DEFAULT_JOIN}"] = [each.links for each in found]
+        links[f"joined by {join or _DEFAULT_JOIN}"] = [each.links for each in found]
     _report(found, links, rows, out)
 
 

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from .options import RunFolder
 
-UNREACHABLE = 3  # exit code for errors where trying again may help
+_UNREACHABLE = 3  # exit code for errors where trying again may help
 
 
 def push(
@@ -36,7 +36,7 @@ def push(
         done = push_run(run, repo_id, private=private, dry_run=dry_run, revision=revision, message=message)
     except HubUnreachableError as error:
         Console(stderr=True).print(Text(f"hf-edu: {error}", style="red"))
-        raise typer.Exit(UNREACHABLE) from None
+        raise typer.Exit(_UNREACHABLE) from None
     _print_upload(done)
 
 

@@ -15,7 +15,7 @@ from typing import Annotated, Any, BinaryIO, TextIO
 import typer
 from rich.console import Console
 
-SECONDS_BETWEEN_LOGS = 60
+_SECONDS_BETWEEN_LOGS = 60
 Texts = Annotated[list[str] | None, typer.Argument(help="Input texts; default the lines of --file or stdin.")]
 InputFile = Annotated[Path | None, typer.Option(help="Input file, one text per line.")]
 OutputFile = Annotated[Path | None, typer.Option(help="Output file; default stdout.")]
@@ -143,7 +143,7 @@ class LoggedProgress:
     def __call__(self, count: int) -> None:
         self.lines, self.count = self.lines + 1, self.count + count
         now = time.monotonic()
-        if now - self.last < SECONDS_BETWEEN_LOGS:
+        if now - self.last < _SECONDS_BETWEEN_LOGS:
             return
         self.last = now
         message = f"{self.lines:,} lines done"

@@ -16,7 +16,7 @@ from ..checkpoints import explain_missing, quiet
 from .families import FAMILIES, Family
 from .mapping import check_no_weight_lost, convert, counterpart_of, family_of, is_ignorable, model_class_named
 
-TOKENIZER_FILES = """
+_TOKENIZER_FILES = """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja
     vocab.txt vocab.json merges.txt source.spm target.spm target_vocab.json
 """
@@ -126,7 +126,8 @@ def convert_checkpoint(source: str, destination: Path) -> Conversion:
 
 def _copy_tokenizer(source: str, destination: Path, default_class: str) -> bool:
     """Copy the tokenizer's files, if any, and name its class, which cannot be derived from our `model_type`."""
-    files = [cached_file(source, name, _raise_exceptions_for_missing_entries=False) for name in TOKENIZER_FILES.split()]
+    names = _TOKENIZER_FILES.split()
+    files = [cached_file(source, name, _raise_exceptions_for_missing_entries=False) for name in names]
     for file in filter(None, files):
         shutil.copy(file, destination)
     config_file = destination / "tokenizer_config.json"

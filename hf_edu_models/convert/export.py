@@ -67,16 +67,16 @@ def export_checkpoint(source: str, destination: Path, to: str, trust_remote_code
     Args:
         source: a run, a folder or a Hub id.
         destination: a folder; a program that is there already is replaced.
-        to: a key of `FORMATS`.
+        to: a key of `_FORMATS`.
     """
-    if to not in FORMATS:
-        raise ValueError(f"cannot export to {to!r}; choose one of {', '.join(FORMATS)}")
-    missing = [package for package in FORMATS[to].packages if find_spec(package) is None]
+    if to not in _FORMATS:
+        raise ValueError(f"cannot export to {to!r}; choose one of {', '.join(_FORMATS)}")
+    missing = [package for package in _FORMATS[to].packages if find_spec(package) is None]
     if missing:
         raise ValueError(f"exporting to {to} needs {', '.join(missing)}; pip install {' '.join(missing)}")
     model, tokenizer = load_with_head(source, trust_remote_code)
     destination = Path(destination)
-    unfinished = destination / f".{FORMATS[to].file}.{os.getpid()}.unfinished"
+    unfinished = destination / f".{_FORMATS[to].file}.{os.getpid()}.unfinished"
     unfinished.mkdir(parents=True)
     try:
         done = export_model(model, unfinished, to)
@@ -92,7 +92,7 @@ def export_checkpoint(source: str, destination: Path, to: str, trust_remote_code
 @torch.no_grad()
 def export_model(model: PreTrainedModel, folder: Path, to: str) -> Export:
     """Write the program of a model in evaluation mode, and compare its results with the model's."""
-    format, file = FORMATS[to], Path(folder) / FORMATS[to].file
+    format, file = _FORMATS[to], Path(folder) / _FORMATS[to].file
     example = _example_inputs(model, 2, 6, 8)
     any_size = torch.export.Dim.DYNAMIC
     axes = {name: {0: any_size, ids.ndim - 1: any_size} for name, ids in example.items()}
@@ -193,7 +193,7 @@ def _open_torch(file: Path) -> Callable[[Inputs], list[Tensor]]:
     return lambda inputs: _tensors(program(**inputs))
 
 
-FORMATS = {
+_FORMATS = {
     "onnx": Format("model.onnx", ("onnx", "onnxscript", "onnxruntime"), _write_onnx, _open_onnx),
     "torch": Format("model.pt2", (), _write_torch, _open_torch),
 }

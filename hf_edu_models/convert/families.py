@@ -25,11 +25,11 @@ class Operation:
     to_hf: Callable[[Tensor, int], list[Tensor]]
 
 
-RENAME = Operation(lambda tensors: tensors[0], lambda tensor, count: [tensor])
-CONCATENATE = Operation(torch.cat, lambda tensor, count: list(tensor.chunk(count)))  # query, key, value projections
-TRANSPOSE = Operation(lambda tensors: tensors[0].t(), lambda tensor, count: [tensor.t()])  # Conv1D; no-op for a bias
-FLATTEN = Operation(lambda tensors: tensors[0].flatten(), lambda tensor, count: [tensor[None]])  # (1, V) and (V,)
-FIRST = Operation(lambda tensors: tensors[0], lambda tensor, count: [tensor] * count)  # the others are never read
+_RENAME = Operation(lambda tensors: tensors[0], lambda tensor, count: [tensor])
+_CONCATENATE = Operation(torch.cat, lambda tensor, count: list(tensor.chunk(count)))  # query, key, value projections
+_TRANSPOSE = Operation(lambda tensors: tensors[0].t(), lambda tensor, count: [tensor.t()])  # Conv1D; no-op for a bias
+_FLATTEN = Operation(lambda tensors: tensors[0].flatten(), lambda tensor, count: [tensor[None]])  # (1, V) and (V,)
+_FIRST = Operation(lambda tensors: tensors[0], lambda tensor, count: [tensor] * count)  # the others are never read
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Weights:
 
     hf: str | tuple[str, ...]
     edu: str
-    operation: Operation = RENAME
+    operation: Operation = _RENAME
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _same_names(names: str) -> dict[str, str]:
     return {name: name for name in names.split()}
 
 
-COMMON_FIELDS = _same_names(
+_COMMON_FIELDS = _same_names(
     "vocab_size pad_token_id bos_token_id eos_token_id tie_word_embeddings id2label label2id problem_type"
 )
 
@@ -103,15 +103,15 @@ def _allowed_num_labels(model: PreTrainedModel) -> tuple[int, ...]:
     return (2,) if type(model).__name__.endswith("ForQuestionAnswering") else (model.config.num_labels,)
 
 
-BERT_HEADS = "Model ForPreTraining ForMaskedLM ForNextSentencePrediction ForSequenceClassification"
-BERT_HEADS += " ForTokenClassification ForQuestionAnswering ForMultipleChoice"
+_BERT_HEADS = "Model ForPreTraining ForMaskedLM ForNextSentencePrediction ForSequenceClassification"
+_BERT_HEADS += " ForTokenClassification ForQuestionAnswering ForMultipleChoice"
 
 BERT = Family(
     hf_type="bert",
     edu_type="edu_bert",
-    classes={f"Bert{head}": f"EduBert{head}" for head in BERT_HEADS.split()},
+    classes={f"Bert{head}": f"EduBert{head}" for head in _BERT_HEADS.split()},
     tokenizer_class="BertTokenizer",
-    config_fields=COMMON_FIELDS
+    config_fields=_COMMON_FIELDS
     | _same_names("hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act use_cache")
     | _same_names("max_position_embeddings type_vocab_size initializer_range layer_norm_eps classifier_dropout")
     | {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
@@ -131,7 +131,7 @@ BERT = Family(
         Weights(
             tuple(f"encoder.layer.{{n}}.attention.self.{part}.*" for part in ("query", "key", "value")),
             "layers.{n}.self_attention.qkv_proj.*",
-            CONCATENATE,
+            _CONCATENATE,
         ),
         Weights("encoder.layer.{n}.attention.output.dense.*", "layers.{n}.self_attention.output.*"),
         Weights("encoder.layer.{n}.attention.output.LayerNorm.*", "layers.{n}.self_residual.norm.*"),
@@ -145,7 +145,7 @@ BERT = Family(
         Weights("cls.predictions.transform.LayerNorm.*", "lm_head.norm.*"),
         Weights("cls.predictions.decoder.weight", "lm_head.decoder.weight"),
         # hf has this bias twice and reads one of the two; tied, they are one.
-        Weights(("cls.predictions.decoder.bias", "cls.predictions.bias"), "lm_head.decoder.bias", FIRST),
+        Weights(("cls.predictions.decoder.bias", "cls.predictions.bias"), "lm_head.decoder.bias", _FIRST),
         Weights("cls.predictions.bias", "lm_head.decoder.bias"),
         Weights("cls.seq_relationship.*", "seq_relationship.*"),
         Weights("cls.seq_relationship.*", "classifier.*"),
@@ -156,12 +156,12 @@ BERT = Family(
 )
 
 
-GPT_CLASSES = {
+_GPT_CLASSES = {
     "Model": "EduGPTModel",
     "LMHeadModel": "EduGPTForCausalLM",
     "ForSequenceClassification": "EduGPTForSequenceClassification",
 }
-GPT_FIELDS = COMMON_FIELDS | {
+_GPT_FIELDS = _COMMON_FIELDS | {
     "initializer_range": "initializer_range",
     "n_positions": "max_position_embeddings",
     "n_embd": "hidden_size",
@@ -172,18 +172,18 @@ GPT_FIELDS = COMMON_FIELDS | {
     "embd_pdrop": "dropout",
     "attn_pdrop": "attention_dropout",
 }
-GPT_LAYERS = (
+_GPT_LAYERS = (
     Weights("h.{n}.ln_1.*", "layers.{n}.self_residual.norm.*"),
-    Weights("h.{n}.attn.c_attn.*", "layers.{n}.self_attention.qkv_proj.*", TRANSPOSE),
-    Weights("h.{n}.attn.c_proj.*", "layers.{n}.self_attention.output.*", TRANSPOSE),
+    Weights("h.{n}.attn.c_attn.*", "layers.{n}.self_attention.qkv_proj.*", _TRANSPOSE),
+    Weights("h.{n}.attn.c_proj.*", "layers.{n}.self_attention.output.*", _TRANSPOSE),
     Weights("h.{n}.ln_2.*", "layers.{n}.feed_residual.norm.*"),
-    Weights("h.{n}.mlp.c_fc.*", "layers.{n}.feed_forward.inner_proj.*", TRANSPOSE),
-    Weights("h.{n}.mlp.c_proj.*", "layers.{n}.feed_forward.outer_proj.*", TRANSPOSE),
+    Weights("h.{n}.mlp.c_fc.*", "layers.{n}.feed_forward.inner_proj.*", _TRANSPOSE),
+    Weights("h.{n}.mlp.c_proj.*", "layers.{n}.feed_forward.outer_proj.*", _TRANSPOSE),
 )
-GPT_HEADS = (Weights("lm_head.weight", "lm_head.weight"), Weights("score.weight", "score.weight"))
-GPT_BUFFERS = {r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": None, r"(transformer\.)?position_ids": None}
+_GPT_HEADS = (Weights("lm_head.weight", "lm_head.weight"), Weights("score.weight", "score.weight"))
+_GPT_BUFFERS = {r"(transformer\.)?h\.\d+\.attn\.(masked_)?bias": None, r"(transformer\.)?position_ids": None}
 # What the first GPT of transformers calls `gelu` is the approximation that every later model calls `gelu_new`.
-OPENAI_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "swish": "silu", "silu": "silu"}
+_OPENAI_ACTIVATIONS = {"gelu": "gelu_new", "relu": "relu", "swish": "silu", "silu": "silu"}
 
 
 def _four_times_hidden_size(model: PreTrainedModel) -> int:
@@ -193,9 +193,9 @@ def _four_times_hidden_size(model: PreTrainedModel) -> int:
 GPT2 = Family(
     hf_type="gpt2",
     edu_type="edu_gpt",
-    classes={f"GPT2{name}": edu for name, edu in GPT_CLASSES.items()},
+    classes={f"GPT2{name}": edu for name, edu in _GPT_CLASSES.items()},
     tokenizer_class="GPT2Tokenizer",
-    config_fields=GPT_FIELDS
+    config_fields=_GPT_FIELDS
     | {"use_cache": "use_cache", "n_inner": "intermediate_size", "activation_function": "hidden_act"},
     constants={"norm_first": True},
     inferred={"intermediate_size": lambda model: model.config.n_inner or _four_times_hidden_size(model)},
@@ -209,31 +209,31 @@ GPT2 = Family(
     base_weights=(
         Weights("wte.weight", "embed_tokens.weight"),
         Weights("wpe.weight", "embed_positions.weight"),
-        *GPT_LAYERS,
+        *_GPT_LAYERS,
         Weights("ln_f.*", "final_norm.*"),
     ),
-    head_weights=GPT_HEADS,
-    ignorable=GPT_BUFFERS,
+    head_weights=_GPT_HEADS,
+    ignorable=_GPT_BUFFERS,
 )
 
-OPENAI_GPT = Family(
+_OPENAI_GPT = Family(
     hf_type="openai-gpt",
     edu_type="edu_gpt",
-    classes={f"OpenAIGPT{name}": edu for name, edu in GPT_CLASSES.items()},
+    classes={f"OpenAIGPT{name}": edu for name, edu in _GPT_CLASSES.items()},
     tokenizer_class="OpenAIGPTTokenizer",
-    config_fields=GPT_FIELDS | {"afn": "hidden_act"},
+    config_fields=_GPT_FIELDS | {"afn": "hidden_act"},
     constants={"norm_first": False, "intermediate_size": _four_times_hidden_size},
-    hf_allowed={"afn": tuple(OPENAI_ACTIVATIONS)},
+    hf_allowed={"afn": tuple(_OPENAI_ACTIVATIONS)},
     edu_allowed={"hidden_act": ("gelu_new", "relu", "silu")},
-    value_names={"hidden_act": OPENAI_ACTIVATIONS},
+    value_names={"hidden_act": _OPENAI_ACTIVATIONS},
     training_only=("embd_pdrop",),
     base_weights=(
         Weights("tokens_embed.weight", "embed_tokens.weight"),
         Weights("positions_embed.weight", "embed_positions.weight"),
-        *GPT_LAYERS,
+        *_GPT_LAYERS,
     ),
-    head_weights=GPT_HEADS,
-    ignorable=GPT_BUFFERS,
+    head_weights=_GPT_HEADS,
+    ignorable=_GPT_BUFFERS,
 )
 
 
@@ -251,7 +251,7 @@ def _marian_layer(side: str) -> tuple[Weights, ...]:
 def _marian_attention(hf: str, edu: str, parts: str) -> tuple[Weights, ...]:
     """One attention and the layer norm after it; `parts` are the projections that we compute as one."""
     return (
-        Weights(tuple(f"{hf}.{part}_proj.*" for part in parts), f"{edu}_attention.{parts}_proj.*", CONCATENATE),
+        Weights(tuple(f"{hf}.{part}_proj.*" for part in parts), f"{edu}_attention.{parts}_proj.*", _CONCATENATE),
         Weights(f"{hf}.out_proj.*", f"{edu}_attention.output.*"),
         Weights(f"{hf}_layer_norm.*", f"{edu}_residual.norm.*"),
     )
@@ -262,7 +262,7 @@ MARIAN = Family(
     edu_type="edu_transformer",
     classes={"MarianModel": "EduTransformerModel", "MarianMTModel": "EduTransformerForConditionalGeneration"},
     tokenizer_class="MarianTokenizer",
-    config_fields=COMMON_FIELDS
+    config_fields=_COMMON_FIELDS
     | _same_names("decoder_layers max_position_embeddings use_cache decoder_start_token_id")
     | _same_names("dropout attention_dropout activation_dropout")
     | {
@@ -299,7 +299,7 @@ MARIAN = Family(
     training_only=("encoder_layerdrop", "decoder_layerdrop", "label_smoothing", "head_diversity_weight"),
     generation_fields=("forced_eos_token_id",),
     base_weights=(
-        Weights(("encoder.embed_tokens.weight", "shared.weight"), "encoder.embed_tokens.weight", FIRST),
+        Weights(("encoder.embed_tokens.weight", "shared.weight"), "encoder.embed_tokens.weight", _FIRST),
         Weights("shared.weight", "encoder.embed_tokens.weight"),
         Weights("encoder.embed_tokens.weight", "encoder.embed_tokens.weight"),
         Weights("decoder.embed_tokens.weight", "decoder.embed_tokens.weight"),
@@ -308,11 +308,11 @@ MARIAN = Family(
         Weights("decoder.layers.{n}.encoder_attn.q_proj.*", "decoder.layers.{n}.cross_attention.q_proj.*"),
         *_marian_attention("decoder.layers.{n}.encoder_attn", "decoder.layers.{n}.cross", "kv"),
     ),
-    head_weights=(Weights("lm_head.weight", "lm_head.weight"), Weights("final_logits_bias", "lm_head.bias", FLATTEN)),
+    head_weights=(Weights("lm_head.weight", "lm_head.weight"), Weights("final_logits_bias", "lm_head.bias", _FLATTEN)),
     ignorable={
         r"(model\.)?(encoder|decoder)\.embed_positions\.weight": _is_sinusoidal,
         "final_logits_bias": _is_zero,
     },
 )
 
-FAMILIES = (BERT, GPT2, OPENAI_GPT, MARIAN)
+FAMILIES = (BERT, GPT2, _OPENAI_GPT, MARIAN)

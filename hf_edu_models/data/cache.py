@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
-ROWS_PER_UPDATE = 10_000
+_ROWS_PER_UPDATE = 10_000
 
 
 def cache_folder(cache_dir: str | os.PathLike | None = None) -> Path:
@@ -44,7 +44,7 @@ def content_of(dataset: Dataset, columns: list[str]) -> str:
     """A hash of the values in `columns`, independent of the file, slice or process that they come from."""
     digest = hashlib.sha256(json.dumps(columns).encode())
     view = dataset.select_columns(columns).with_format("arrow")
-    for table in view.iter(batch_size=ROWS_PER_UPDATE):
+    for table in view.iter(batch_size=_ROWS_PER_UPDATE):
         # Not the Arrow buffers: equal values may be laid out differently in them.
         text = json.dumps([table[name].to_pylist() for name in columns], ensure_ascii=False, default=str)
         digest.update(text.encode("utf-8", "surrogatepass"))

@@ -41,7 +41,7 @@ KNOWN = {
 # Choices in columns of their own: answer0, answer1, ...
 _CHOICE = re.compile(r"(ending|answer|choice|option)[_ ]?(\d+)", re.IGNORECASE)
 # Column names that are not a language, though a language has the same code.
-NOT_LANGUAGES = {"id"}
+_NOT_LANGUAGES = {"id"}
 
 
 @dataclass(frozen=True)
@@ -174,7 +174,7 @@ def language_codes(names: Iterable[str]) -> list[str]:
 
     def is_language(name: str) -> bool:
         plain = re.fullmatch(r"[a-z]{2,3}([-_][A-Za-z]{2,4})?", name)
-        return bool(plain) and name not in NOT_LANGUAGES and localedata.exists(name.replace("-", "_"))
+        return bool(plain) and name not in _NOT_LANGUAGES and localedata.exists(name.replace("-", "_"))
 
     return [name for name in names if is_language(name)]
 

@@ -23,7 +23,7 @@ _SQUAD = re.compile(r'"data"\s*:\s*\[\s*\{[^\[{]*"paragraphs"\s*:\s*\[')
 _TMX_LANGUAGE = "{http://www.w3.org/XML/1998/namespace}lang"
 
 
-def read_conll(file: str, encoding: str) -> Iterator[dict[str, list[str]]]:
+def _read_conll(file: str, encoding: str) -> Iterator[dict[str, list[str]]]:
     """One row per sentence, one list per column: `tokens` first and `tags` last, or the ten of CoNLL-U."""
     lines = _lines(file, encoding)
     width, is_universal = _layout(lines)
@@ -60,7 +60,7 @@ def is_conll(file: Path, encoding: str) -> bool:
     return all(SPAN_TAG.fullmatch(tag) for tag in tags) and set(tags) != {"O"}
 
 
-def read_squad(file: str, encoding: str) -> Iterator[dict[str, Any]]:
+def _read_squad(file: str, encoding: str) -> Iterator[dict[str, Any]]:
     """One row per question of SQuAD 1.1 or 2.0; questions without an answer (`is_impossible`) have none."""
     with open(file, encoding=encoding) as opened:
         try:
@@ -84,7 +84,7 @@ def is_squad(file: Path, encoding: str) -> bool:
         return bool(_SQUAD.search(opened.read(10_000)))
 
 
-def read_tmx(file: str, encoding: str) -> Iterator[dict[str, str]]:
+def _read_tmx(file: str, encoding: str) -> Iterator[dict[str, str]]:
     """One row per translation unit, one column per language; units that lack a language are left out."""
     from xml.etree import ElementTree
     from xml.parsers.expat import ExpatError
@@ -108,7 +108,7 @@ def read_tmx(file: str, encoding: str) -> Iterator[dict[str, str]]:
     yield from ({name: unit[name] for name in languages} for unit in complete)
 
 
-def read_documents(file: str, encoding: str) -> Iterator[dict[str, str]]:
+def _read_documents(file: str, encoding: str) -> Iterator[dict[str, str]]:
     """One row per line, with the name of the file as its document."""
     yield from ({"text": line, "document": file} for line in _lines(file, encoding))
 
@@ -160,11 +160,11 @@ def _lines(file: str, encoding: str, limit: int | None = None) -> list[str]:
         return [line.rstrip("\r\n") for _, line in zip(range(limit or 2**63), opened, strict=False)]
 
 
-KINDS: dict[str, Callable[[str, str], Iterator[dict[str, Any]]]] = {
-    "conll": read_conll,
-    "squad": read_squad,
-    "tmx": read_tmx,
-    "documents": read_documents,
+READERS: dict[str, Callable[[str, str], Iterator[dict[str, Any]]]] = {
+    "conll": _read_conll,
+    "squad": _read_squad,
+    "tmx": _read_tmx,
+    "documents": _read_documents,
 }
 
 
@@ -187,7 +187,7 @@ def read_files(kind: str, files: list[Path], encoding: str, cache_dir: str | Non
 
 def _rows(kind: str, files: list[str], encoding: str, key: str) -> Iterator[dict[str, Any]]:
     for file in files:
-        rows = KINDS[kind](file, encoding)
+        rows = READERS[kind](file, encoding)
         first = next(rows, None)
         if first is None:
             raise ValueError(f"{file} has no rows")

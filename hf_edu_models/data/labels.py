@@ -11,8 +11,8 @@ from .columns import read_column
 # The label of positions that are not scored: padding, special tokens, tokens that are not masked. Set by the encoders
 # and collators of this package, ignored by the losses (`models/blocks_losses.py`) and the metrics.
 IGNORE_INDEX = -100
-MAX_CLASSES = 1_000  # a column with more distinct integers than this holds values, not classes
-STRINGS = ("string", "large_string")
+_MAX_CLASSES = 1_000  # a column with more distinct integers than this holds values, not classes
+_STRINGS = ("string", "large_string")
 
 
 def name_labels(corpus: Mapping[str, Any], label_names: Sequence[str] | None, streaming: bool) -> Mapping[str, Any]:
@@ -45,7 +45,7 @@ def _name_column(
     if isinstance(inner, datasets.ClassLabel) or inner.dtype.startswith("float"):
         return corpus
     if names is None and streaming:
-        if inner.dtype not in STRINGS:
+        if inner.dtype not in _STRINGS:
             return corpus  # integers can be used as they are
         raise ValueError(f"a stream cannot be searched for the classes of {column!r}; pass label_names=[...] in order")
     values = [] if streaming else _values(corpus, column, nested=inner is not feature)
@@ -74,16 +74,16 @@ def _values(corpus: Mapping[str, Any], column: str, nested: bool) -> list:
 
 
 def _classes(values: list, dtype: str) -> list[str] | None:
-    if dtype in STRINGS:
+    if dtype in _STRINGS:
         return sorted(values, key=lambda name: (name != "O", name))
-    if not values or min(values) < -1 or max(values) >= MAX_CLASSES:
+    if not values or min(values) < -1 or max(values) >= _MAX_CLASSES:
         return None
     return [str(number) for number in range(int(max(values)) + 1)]
 
 
 def _check_covered(values: list, classes: list[str], column: str, dtype: str) -> None:
     for value in values:
-        known = value in classes if dtype in STRINGS else -1 <= value < len(classes)
+        known = value in classes if dtype in _STRINGS else -1 <= value < len(classes)
         if not known:
             raise ValueError(f"{column!r} has the value {value!r}, which label_names {classes} does not cover")
 
@@ -91,7 +91,7 @@ def _check_covered(values: list, classes: list[str], column: str, dtype: str) ->
 def _encode(dataset: Any, column: str, classes: list[str], feature: Any, dtype: str) -> Any:
     features = dataset.features.copy()
     features[column] = feature
-    if dtype not in STRINGS:
+    if dtype not in _STRINGS:
         return dataset.cast(features)
     ids = {name: number for number, name in enumerate(classes)}
     return dataset.map(_encode_batch, batched=True, fn_kwargs={"column": column, "ids": ids}, features=features)

@@ -12,7 +12,7 @@ from .file_readers import CONLL_EXTENSIONS, is_conll, is_squad, read_files
 from .notes import note
 from .tables import is_table, table_options
 
-BUILDERS = {
+_BUILDERS = {
     ".parquet": ("parquet", {}),
     ".jsonl": ("json", {}),
     ".json": ("json", {}),
@@ -21,9 +21,9 @@ BUILDERS = {
     ".txt": ("text", {}),
     ".text": ("text", {}),
 }
-EXTENSIONS = (*BUILDERS, *CONLL_EXTENSIONS, ".tmx")
+EXTENSIONS = (*_BUILDERS, *CONLL_EXTENSIONS, ".tmx")
 TABLES, TEXTS = (".csv", ".tsv"), (".txt", ".text")
-UNITS = ("line", "paragraph", "document")
+_UNITS = ("line", "paragraph", "document")
 SPLIT_NAMES = dict.fromkeys(("dev", "valid", "val", "eval"), "validation") | {"training": "train", "testing": "test"}
 
 
@@ -52,8 +52,8 @@ def load_local(
         is_text: Read .txt files as running text even if they have columns.
         options: `streaming` and `cache_dir`, as `datasets.load_dataset` takes them.
     """
-    if unit not in UNITS:
-        raise ValueError(f"unit must be one of {', '.join(UNITS)}; got {unit!r}")
+    if unit not in _UNITS:
+        raise ValueError(f"unit must be one of {', '.join(_UNITS)}; got {unit!r}")
     pairs = find_pairs(path, source, target)
     if config is not None and (pairs or not path.is_dir()):
         raise ValueError(
@@ -151,7 +151,7 @@ def _own_files(path: Path, files: list[Path], encoding: str, unit: str, is_text:
 
 
 def _kind_of(file: Path, encoding: str, is_text: bool) -> str | None:
-    """A key of `file_readers.KINDS`; None for what `datasets` reads."""
+    """A key of `file_readers.READERS`; None for what `datasets` reads."""
     if file.suffix in CONLL_EXTENSIONS:
         return "conll"
     if file.suffix in TEXTS and not is_text and is_conll(file, encoding):
@@ -189,7 +189,7 @@ def _check_unit(unit: str, path: Path) -> None:
 
 
 def _load_folder(folder: Path, config: str | None, unit: str, header: bool | None, options: dict[str, Any]):
-    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix in BUILDERS)
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.suffix in _BUILDERS)
     extensions = {file.suffix for file in files}
     if not extensions:
         raise FileNotFoundError(
@@ -209,13 +209,13 @@ def _encoding(options: dict[str, Any]) -> str:
 
 
 def _load_file(file: Path, unit: str, header: bool | None, is_text: bool, options: dict[str, Any]):
-    if file.suffix not in BUILDERS:
+    if file.suffix not in _BUILDERS:
         raise ValueError(
             f"{file.name} has the file extension {file.suffix!r}; use {', '.join(EXTENSIONS)}, or a .src/.tgt pair"
         )
-    builder, settings = BUILDERS[file.suffix]
+    builder, settings = _BUILDERS[file.suffix]
     if builder == "text" and not is_text and unit == "line" and is_table(file, _encoding(options)):
-        builder, settings = BUILDERS[".tsv"]
+        builder, settings = _BUILDERS[".tsv"]
     if builder == "csv":
         settings = settings | table_options(file, header, _encoding(options))
     if builder == "text":

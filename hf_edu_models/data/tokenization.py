@@ -39,13 +39,13 @@ TEMPLATES = {
     "seq2seq": {"single": "$A </s>", "pair": "$A </s> $B:1 </s>:1"},
     "bert": {"single": "[CLS] $A [SEP]", "pair": "[CLS] $A [SEP] $B:1 [SEP]:1"},
 }
-SPECIAL_TOKENS = {
+_SPECIAL_TOKENS = {
     "language_modeling": {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>", "sep": "<sep>"},
     "seq2seq": {"pad": "<pad>", "unk": "<unk>", "bos": "<s>", "eos": "</s>"},
     "bert": {"pad": "[PAD]", "unk": "[UNK]", "cls": "[CLS]", "sep": "[SEP]", "mask": "[MASK]"},
 }
-MIN_VOCAB = {"bpe": 256, "unigram": 256}
-TEXT_COLUMNS = ("source", "target", "text", "text_pair", "sentences", "tokens", "context", "question", "choices")
+_MIN_VOCAB = {"bpe": 256, "unigram": 256}
+_TEXT_COLUMNS = ("source", "target", "text", "text_pair", "sentences", "tokens", "context", "question", "choices")
 
 
 def train_tokenizer(
@@ -101,7 +101,7 @@ class TokenizerSpec:
             raise ValueError(f"kind must be one of {', '.join(KINDS)}; got {self.kind!r}")
         if not isinstance(self.vocab_size, int) or self.vocab_size < 1:
             raise ValueError(f"vocab_size must be a whole number above 0, got {self.vocab_size!r}")
-        least = len(self.special_tokens) + MIN_VOCAB.get(self.kind, 0)
+        least = len(self.special_tokens) + _MIN_VOCAB.get(self.kind, 0)
         if self.vocab_size <= least:
             raise ValueError(f"vocab_size {self.vocab_size} is too small for {self.kind}: it needs more than {least}")
         if self.kind == "unigram" and self.min_frequency != 1:
@@ -109,11 +109,11 @@ class TokenizerSpec:
 
     @property
     def special_tokens(self) -> list[str]:
-        return list(SPECIAL_TOKENS[self.template].values())
+        return list(_SPECIAL_TOKENS[self.template].values())
 
     @property
     def unk_token(self) -> str:
-        return SPECIAL_TOKENS[self.template]["unk"]
+        return _SPECIAL_TOKENS[self.template]["unk"]
 
     def backend(self) -> Tokenizer:
         """The tokenizer before training."""
@@ -221,7 +221,7 @@ def _wrap(backend: Tokenizer, template: str, model_max_length: int | None) -> Pr
     from tokenizers.processors import TemplateProcessing
     from transformers import PreTrainedTokenizerFast
 
-    special_tokens, parts = SPECIAL_TOKENS[template], TEMPLATES[template]
+    special_tokens, parts = _SPECIAL_TOKENS[template], TEMPLATES[template]
     used = [(token, backend.token_to_id(token)) for token in special_tokens.values() if token in parts["pair"]]
     backend.post_processor = TemplateProcessing(special_tokens=used, **parts)
     names = ["input_ids", "token_type_ids", "attention_mask"] if template == "bert" else ["input_ids", "attention_mask"]
@@ -249,7 +249,7 @@ def _text_columns(data: Any, columns: Iterable[str] | None) -> list[str] | None:
     if not hasattr(data, "column_names"):
         return None
     available = column_names(data)
-    names = list(columns) if columns is not None else [name for name in TEXT_COLUMNS if name in available]
+    names = list(columns) if columns is not None else [name for name in _TEXT_COLUMNS if name in available]
     missing = [name for name in names if name not in available]
     if missing or not names:
         lacking = missing[0] if missing else "any column of text"

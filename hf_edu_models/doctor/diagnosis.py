@@ -20,11 +20,11 @@ from . import outputs, portability, training, weights
 from .report import Check, Finding, Report, fail, skipped
 from .subject import ModelUnderTest, load_subject, preserve_state, summarise
 
-MODULES = (weights, outputs, training, portability)
-CHECKS = tuple(each for module in MODULES for each in vars(module).values() if isinstance(each, Check))
+_MODULES = (weights, outputs, training, portability)
+CHECKS = tuple(each for module in _MODULES for each in vars(module).values() if isinstance(each, Check))
 # These two skip the forward pass themselves if the model takes no text.
-TEXT_ONLY = {each.name for each in CHECKS if "forward" in each.needs} - {"save = load", "new process"}
-FIX_FIRST = "fix first: "
+_TEXT_ONLY = {each.name for each in CHECKS if "forward" in each.needs} - {"save = load", "new process"}
+_FIX_FIRST = "fix first: "
 
 
 def diagnose(
@@ -74,10 +74,10 @@ def _run(check: Check, subject: ModelUnderTest, findings: dict[str, Finding], qu
     """Run one check; an exception in the model is a failure of the check."""
     causes = sorted({cause for name in check.needs for cause in _failed_causes(findings[name])})
     if causes:
-        finding = skipped(f"{FIX_FIRST}{', '.join(causes)}")
+        finding = skipped(f"{_FIX_FIRST}{', '.join(causes)}")
     elif quick and check.is_slow:
         finding = skipped("slow, and you asked for quick checks")
-    elif check.name in TEXT_ONLY and not subject.is_text_model:
+    elif check.name in _TEXT_ONLY and not subject.is_text_model:
         finding = skipped(outputs.NOT_TEXT)
     else:
         try:
@@ -92,6 +92,6 @@ def _failed_causes(finding: Finding) -> list[str]:
     """The checks that failed: this one, or those because of which it was skipped."""
     if finding.status == "fail":
         return [finding.name]
-    if finding.status == "skipped" and finding.what.startswith(FIX_FIRST):
-        return finding.what.removeprefix(FIX_FIRST).split(", ")
+    if finding.status == "skipped" and finding.what.startswith(_FIX_FIRST):
+        return finding.what.removeprefix(_FIX_FIRST).split(", ")
     return []

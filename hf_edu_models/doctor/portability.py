@@ -23,13 +23,13 @@ from .report import Finding, check, fail, ok, skipped
 from .subject import ModelUnderTest, auto_class_set
 from .weights import LOADS
 
-NOT_CUSTOM = "the class is transformers' own, so no code is copied"
+_NOT_CUSTOM = "the class is transformers' own, so no code is copied"
 
 
 @check("code", "put all files in one folder and import with `from .sibling import name`; nothing else is copied")
 def check_imports(subject: ModelUnderTest) -> Finding:
     if not subject.is_custom:
-        return skipped(NOT_CUSTOM)
+        return skipped(_NOT_CUSTOM)
     if subject.model_class.__module__ == "__main__":
         return fail("the class is defined in __main__, whose code is not copied", "move the class to a file of its own")
     files, packages = _source_files(subject), _own_packages(subject)
@@ -108,7 +108,7 @@ def _missing_in_checkpoint(subject: ModelUnderTest) -> list[str]:
 
 
 # Runs in a new process that cannot import the packages of the model's code.
-LOAD_SCRIPT = """
+_LOAD_SCRIPT = """
 import json, sys
 
 job = json.load(open(sys.argv[1]))
@@ -139,7 +139,7 @@ save_file({name: outputs[name].contiguous() for name in job["names"]}, job["outp
 def check_loads_in_new_process(subject: ModelUnderTest) -> Finding:
     """Save with the code, then load in a Python that cannot import the package."""
     if not subject.is_custom:
-        return skipped(NOT_CUSTOM)
+        return skipped(_NOT_CUSTOM)
     shutil.rmtree(subject.folder / "saved", ignore_errors=True)  # one copy on disk is enough
     auto_class = _auto_class_of(subject)
     names = {
@@ -181,7 +181,7 @@ def _auto_class_of(subject: ModelUnderTest) -> str:
 def _load_in_new_process(
     subject: ModelUnderTest, auto_class: str, inputs: dict[str, Tensor], names: list[str]
 ) -> tuple[subprocess.CompletedProcess, Path]:
-    """Run `LOAD_SCRIPT` with an empty cache and without a network; the outputs are in the file that is returned."""
+    """Run `_LOAD_SCRIPT` with an empty cache and without a network; the outputs are in the file that is returned."""
     home = subject.folder / "home"
     home.mkdir(exist_ok=True)
     attention = getattr(subject.model.config, "_attn_implementation", None)
@@ -197,7 +197,7 @@ def _load_in_new_process(
     }
     save_file({name: tensor.cpu().contiguous() for name, tensor in inputs.items()}, inputs_file)
     (home / "job.json").write_text(json.dumps(job))
-    (home / "load.py").write_text(LOAD_SCRIPT)
+    (home / "load.py").write_text(_LOAD_SCRIPT)
     environment = {**os.environ, "HF_HOME": str(home), "HF_MODULES_CACHE": str(home / "modules"), "HF_HUB_OFFLINE": "1"}
     environment.pop("PYTHONPATH", None)
     command = [sys.executable, "load.py", "job.json"]

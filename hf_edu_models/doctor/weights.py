@@ -17,10 +17,10 @@ from .compare import is_close, join_names, make_inputs, predictions
 from .report import Finding, check, fail, ok, skipped, warning
 from .subject import ModelUnderTest, auto_class_set, nan_filled_memory
 
-CHANGES_GENERATION = ("mamba", "reformer", "minimax", "xlnet", "rwkv", "xlstm")
-WRITTEN_ON_SAVING = {"transformers_version", "_name_or_path", "architectures", "dtype", "auto_map"}
+_CHANGES_GENERATION = ("mamba", "reformer", "minimax", "xlnet", "rwkv", "xlstm")
+_WRITTEN_ON_SAVING = {"transformers_version", "_name_or_path", "architectures", "dtype", "auto_map"}
 LOADS = ("build", "post_init", "save")
-DECLARE_TIED = (
+_DECLARE_TIED = (
     "declare it in _tied_weights_keys, a dict of target to source, and set tie_word_embeddings=True in the config"
 )
 
@@ -30,7 +30,7 @@ def check_class_names(subject: ModelUnderTest) -> Finding:
     if not subject.is_custom:
         return skipped("the class is transformers' own")
     name, config_class = subject.model_class.__name__, type(subject.config)
-    words = [word for word in CHANGES_GENERATION if word in name.lower()]
+    words = [word for word in _CHANGES_GENERATION if word in name.lower()]
     if subject.can_generate and words and _name_decides_cache(subject.model_class, words):
         return fail(
             f"generate() takes another code path for a class with {words[0]!r} in its name ({name})",
@@ -108,7 +108,7 @@ def check_config_round_trip(subject: ModelUnderTest) -> Finding:
     with auto_class_set({config_class: None}):
         config.save_pretrained(subject.folder / "config")
     before, after = config.to_dict(), config_class.from_pretrained(subject.folder / "config").to_dict()
-    changed = [name for name in before if name not in WRITTEN_ON_SAVING and after.get(name) != before[name]]
+    changed = [name for name in before if name not in _WRITTEN_ON_SAVING and after.get(name) != before[name]]
     if changed:
         return fail(f"{join_names(changed)} has another value after saving and loading config.json")
     return ok(f"all {len(before)} fields are saved and loaded")
@@ -176,7 +176,7 @@ def check_save(subject: ModelUnderTest) -> Finding:
         if "shared tensors" not in str(error):
             raise
         groups = [" and ".join(sorted(names)) for names in _shared_names(subject.model)]
-        return fail(f"save_pretrained rejects undeclared tied weights: {join_names(groups)}", DECLARE_TIED)
+        return fail(f"save_pretrained rejects undeclared tied weights: {join_names(groups)}", _DECLARE_TIED)
     return ok("in safetensors") if files else fail("save_pretrained wrote no safetensors file")
 
 
@@ -249,7 +249,7 @@ def _plain_tensors(model: nn.Module) -> list[tuple[str, Tensor]]:
     ]
 
 
-@check("ties", DECLARE_TIED, LOADS)
+@check("ties", _DECLARE_TIED, LOADS)
 def check_tied_weights(subject: ModelUnderTest) -> Finding:
     model = subject.model
     declared = model.get_expanded_tied_weights_keys(all_submodels=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..plotting import GREY, INK, colour, marker, new_figure, note
+from ..plotting import GREY, INK, add_caption, colour, marker, new_figure
 from .by_length import LengthScore
 from .published import PublishedTable
 
@@ -53,7 +53,8 @@ def draw_by_length(scores: Sequence[LengthScore], published: PublishedTable, uni
     _write_caption(caption, published)
     signature = scores[0].signature
     interval = "bootstrap" if signature else "Wilson"
-    note(figure, f"Bands: 95% confidence intervals ({interval})." + (f" sacreBLEU {signature}" if signature else ""))
+    suffix = f" sacreBLEU {signature}" if signature else ""
+    add_caption(figure, f"Bands: 95% confidence intervals ({interval}).{suffix}")
     return figure
 
 
@@ -80,7 +81,7 @@ def draw_sweep(
             _write_published(axis, published)
     figure.suptitle(title, fontsize=12)
     caption = f"Ours: {about} Published: {published.source}, {published.data}."
-    note(figure, textwrap.fill(caption, int(15 * figure.get_figwidth())))
+    add_caption(figure, textwrap.fill(caption, int(15 * figure.get_figwidth())))
     return figure
 
 

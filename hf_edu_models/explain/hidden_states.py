@@ -99,7 +99,7 @@ class TextEncoder:
 
     def _vectors(self, texts: list[str]) -> list[np.ndarray]:
         rows = self._tokenize(texts)
-        vectors = np.zeros((len(rows), self.size), np.float32)
+        vectors: np.ndarray = np.zeros((len(rows), self.size), np.float32)
         has_tokens = [index for index, ids in enumerate(rows) if ids]
         if has_tokens:
             vectors[has_tokens] = self._encode([rows[index] for index in has_tokens]).numpy()

@@ -10,15 +10,15 @@ from datasets import Features, List, Value
 from .base import OfflineMetric
 
 CLASS, NUMBER = Value("int64"), Value("float64")
-ONE_CLASS = Features(predictions=CLASS, references=CLASS)
-MULTILABEL = {"multilabel": Features(predictions=List(CLASS), references=List(CLASS))}
+_ONE_CLASS = Features(predictions=CLASS, references=CLASS)
+_MULTILABEL = {"multilabel": Features(predictions=List(CLASS), references=List(CLASS))}
 
 
 class Accuracy(OfflineMetric):
     """Share of correct classes; configuration "multilabel": share of rows whose 0s and 1s are all correct."""
 
     paper = "scikit-learn: Pedregosa et al. 2011"
-    inputs, configs = ONE_CLASS, MULTILABEL
+    inputs, configs = _ONE_CLASS, _MULTILABEL
 
     def _compute(self, predictions, references, normalize: bool = True, sample_weight=None):
         from sklearn.metrics import accuracy_score
@@ -31,7 +31,7 @@ class F1(OfflineMetric):
     """Harmonic mean of precision and recall; configuration "multilabel": rows of 0 and 1."""
 
     paper = "scikit-learn: Pedregosa et al. 2011"
-    inputs, configs = ONE_CLASS, MULTILABEL
+    inputs, configs = _ONE_CLASS, _MULTILABEL
 
     def _compute(self, predictions, references, average: str | None = "binary", **options: Any):
         from sklearn.metrics import f1_score
@@ -44,7 +44,7 @@ class Matthews(OfflineMetric):
     """Matthews correlation of the classes, the metric of CoLA."""
 
     paper = "Matthews 1975"
-    inputs = ONE_CLASS
+    inputs = _ONE_CLASS
 
     def _compute(self, predictions, references, sample_weight=None):
         from sklearn.metrics import matthews_corrcoef

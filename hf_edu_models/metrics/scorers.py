@@ -19,7 +19,7 @@ from ..data.question_answering import find_answers
 from . import load
 from .question_answering import answers_of, word_f1
 
-RESAMPLES = 1000
+_RESAMPLES = 1000
 
 
 @dataclass
@@ -30,7 +30,7 @@ class Scored:
     rows: list[dict[str, Any]]
 
 
-def interval(statistic: Callable[[np.ndarray], float], rows: int, resamples: int = RESAMPLES) -> list[float] | None:
+def interval(statistic: Callable[[np.ndarray], float], rows: int, resamples: int = _RESAMPLES) -> list[float] | None:
     """The 95% percentile bootstrap interval of a score over resampled rows; None for fewer than two rows.
 
     Args:
@@ -130,7 +130,7 @@ def translation_scores(
     references: list[str],
     lowercase: bool = False,
     tokenize: str | None = None,
-    resamples: int = RESAMPLES,
+    resamples: int = _RESAMPLES,
 ) -> dict[str, Any]:
     """BLEU and chrF with signatures, word error rate and exact match; with `resamples`, intervals too.
 
@@ -398,7 +398,7 @@ def _generated_ids(output: Any) -> np.ndarray:
     return ids.argmax(-1) if ids.ndim == 3 else ids  # logits under teacher forcing, where nothing was generated
 
 
-def _mean_interval(values: np.ndarray, resamples: int = RESAMPLES) -> list[float] | None:
+def _mean_interval(values: np.ndarray, resamples: int = _RESAMPLES) -> list[float] | None:
     return interval(lambda rows: values[rows].mean(), len(values), resamples)
 
 

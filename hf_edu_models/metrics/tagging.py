@@ -8,7 +8,7 @@ from datasets import Features, List, Value
 
 from .base import OfflineMetric
 
-TAGS = List(Value("string"))
+_TAGS = List(Value("string"))
 SCHEMES = ("IOB1", "IOB2", "IOE1", "IOE2", "IOBES", "BILOU")
 
 
@@ -19,7 +19,7 @@ class Seqeval(OfflineMetric):
     """
 
     paper = "Tjong Kim Sang & De Meulder 2003; Nakayama 2018, seqeval"
-    inputs = Features(predictions=TAGS, references=TAGS)
+    inputs = Features(predictions=_TAGS, references=_TAGS)
 
     def _compute(self, predictions, references, scheme: str | None = None, mode: str | None = None, **options: Any):
         from seqeval.metrics import accuracy_score, classification_report

@@ -10,15 +10,15 @@ from datasets import Features, List, Value
 from .base import OfflineMetric
 
 _TEXT = Value("string")
-ONE_REFERENCE = Features(predictions=_TEXT, references=_TEXT)
-ONE_OR_MANY = [ONE_REFERENCE, Features(predictions=_TEXT, references=List(_TEXT))]
+_ONE_REFERENCE = Features(predictions=_TEXT, references=_TEXT)
+_ONE_OR_MANY = [_ONE_REFERENCE, Features(predictions=_TEXT, references=List(_TEXT))]
 
 
 class Bleu(OfflineMetric):
     """Corpus BLEU from 0 to 100 by sacrebleu, on detokenised text, with the signature that makes it comparable."""
 
     paper = "Papineni et al. 2002; Post 2018, arXiv:1804.08771"
-    inputs = ONE_OR_MANY
+    inputs = _ONE_OR_MANY
 
     def _compute(self, predictions, references, n_bootstrap: int = 0, **options: Any):
         """`n_bootstrap` resamplings give `bleu_interval`, 95% by sacrebleu; other options are sacrebleu's own."""
@@ -45,7 +45,7 @@ class Chrf(OfflineMetric):
     """Corpus chrF, the character n-gram F-score, from 0 to 100 by sacrebleu; `word_order=2` is chrF++."""
 
     paper = "Popović 2015, 2017; Post 2018, arXiv:1804.08771"
-    inputs = ONE_OR_MANY
+    inputs = _ONE_OR_MANY
 
     def _compute(self, predictions, references, **options: Any):
         from sacrebleu.metrics import CHRF
@@ -59,7 +59,7 @@ class Wer(OfflineMetric):
     """Word error rate by jiwer: edits per word of the references, over all rows."""
 
     paper = "Levenshtein 1966"
-    inputs = ONE_REFERENCE
+    inputs = _ONE_REFERENCE
 
     def _compute(self, predictions, references):
         import jiwer
@@ -70,7 +70,7 @@ class Wer(OfflineMetric):
 class ExactMatch(OfflineMetric):
     """Share of predictions that are equal to the reference, or to one of them."""
 
-    inputs = ONE_OR_MANY
+    inputs = _ONE_OR_MANY
 
     def _compute(self, predictions, references, ignore_case: bool = False, ignore_punctuation: bool = False):
         def normalise(text: str) -> str:

@@ -56,7 +56,7 @@ class ScaledDotScore(DotScore):
         return annotations * annotations.shape[-1] ** -0.5
 
 
-def to_unit_length(states: Tensor) -> Tensor:
+def _to_unit_length(states: Tensor) -> Tensor:
     """x / |x|, and zero for zero: the smallest length is a number that float16 has, too."""
     return F.normalize(states, dim=-1, eps=max(1e-12, torch.finfo(states.dtype).tiny))
 
@@ -67,10 +67,10 @@ class CosineScore(DotScore):
     fused = FusedCosine
 
     def prepare(self, annotations: Tensor) -> Tensor:
-        return to_unit_length(annotations)
+        return _to_unit_length(annotations)
 
     def forward(self, query: Tensor, keys: Tensor) -> Tensor:
-        return super().forward(to_unit_length(query), keys)
+        return super().forward(_to_unit_length(query), keys)
 
 
 class GeneralScore(DotScore):

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 # e^2x within this range is a normal float32, so 1 / (1 + e^2q e^2k) is right even where the product is 0 or infinite.
-LARGEST_EXPONENT = 43.0
-CPU_CACHE_NUMBERS = 2**18  # a megabyte of float32
+_LARGEST_EXPONENT = 43.0
+_CPU_CACHE_NUMBERS = 2**18  # a megabyte of float32
 
 
 class StepRecord(NamedTuple):
@@ -181,7 +181,7 @@ class FusedAdditive:
     def is_exact(score, keys: Tensor) -> bool:
         """No state is beyond 1, so no query is beyond the sum of its weights."""
         largest_query = score.query_weight.abs().sum(dim=1).max()
-        return bool(torch.maximum(keys.abs().max(), largest_query) <= LARGEST_EXPONENT)
+        return bool(torch.maximum(keys.abs().max(), largest_query) <= _LARGEST_EXPONENT)
 
     @staticmethod
     def step_weights(score, cell) -> StepWeights:
@@ -201,7 +201,7 @@ class FusedAdditive:
     def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
         """A few rows at a time on a CPU, so that what is written is still in the cache when it is read."""
         numbers_per_row = keys.shape[1] * keys.shape[2]
-        rows = max(1, CPU_CACHE_NUMBERS // numbers_per_row) if keys.device.type == "cpu" else len(keys)
+        rows = max(1, _CPU_CACHE_NUMBERS // numbers_per_row) if keys.device.type == "cpu" else len(keys)
         scores = keys.new_empty(keys.shape[:2])
         scratch = torch.empty_like(keys[:rows])
         for start in range(0, len(keys), rows):

@@ -65,7 +65,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         return *grads, None, None, None
 
 
-def is_plain_linear(module: nn.Module) -> bool:
+def _is_plain_linear(module: nn.Module) -> bool:
     """Whether `module(x)` is x W^T + b and nothing else, so that a fast path may read its weights.
 
     PEFT and quantizers replace the module or its weight, hooks and Accelerate wrap its call.
@@ -85,7 +85,7 @@ def token_loss(
     chunk_size: int = 1024,
 ) -> Tensor:
     """Cross-entropy of `lm_head(hidden_states)` at the positions whose label is not -100."""
-    is_plain = is_plain_linear(lm_head)
+    is_plain = _is_plain_linear(lm_head)
     if is_plain:
         check_labels(labels, lm_head.out_features)
     labels = labels.reshape(-1).to(hidden_states.device)

@@ -15,9 +15,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 
 from .blocks_dropout import Dropout
 from .blocks_masks import padding_last, reorder, undo_reorder, update_where
-from .blocks_scan import scan_steps
-
-State = tuple[Tensor, ...]  # the hidden state h; for an LSTM also the cell state c
+from .blocks_scan import State, scan_steps
 
 
 class RNNCell(nn.Module):

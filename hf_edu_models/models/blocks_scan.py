@@ -9,7 +9,7 @@ Shapes: B batch, T time steps.
 import torch
 from torch import Tensor
 
-State = tuple[Tensor, ...]
+State = tuple[Tensor, ...]  # the hidden state h; for an LSTM also the cell state c
 
 
 def scan_steps(step, state: State, *sequences: Tensor | None) -> tuple[list[Tensor], State]:

@@ -6,7 +6,7 @@ from transformers.utils import logging
 
 from .blocks_masks import first_token, last_token
 
-POOLINGS = ("mean", "max", "first", "last", "cls")
+_POOLINGS = ("mean", "max", "first", "last", "cls")
 
 
 class SentenceEmbeddings:
@@ -50,8 +50,8 @@ class SentenceEmbeddings:
 
 
 def check_pooling(pooling: str) -> None:
-    if pooling not in POOLINGS:
-        raise ValueError(f"pooling '{pooling}' is not known; choose one of {', '.join(POOLINGS)}")
+    if pooling not in _POOLINGS:
+        raise ValueError(f"pooling '{pooling}' is not known; choose one of {', '.join(_POOLINGS)}")
 
 
 def pool(hidden_states: Tensor, attention_mask: Tensor, pooling: str) -> Tensor:

@@ -54,7 +54,7 @@ def average(heads: Tensor) -> Tensor:
 
 
 # The paper's is `project`: MultiHead(Q, K, V) = Concat(head_1, ..., head_h) W^O; `concat` leaves out W^O.
-AGGREGATIONS = {"project": concatenate, "concat": concatenate, "mean": average}
+_AGGREGATIONS = {"project": concatenate, "concat": concatenate, "mean": average}
 
 
 class MultiHeadAttention(nn.Module):
@@ -78,7 +78,7 @@ class MultiHeadAttention(nn.Module):
         else:
             self.qkv_proj = nn.Linear(size, 3 * size, bias=bias)  # W^Q, W^K, W^V in one product
         aggregation = getattr(config, "head_aggregation", "project")
-        self.aggregate = AGGREGATIONS[aggregation]
+        self.aggregate = _AGGREGATIONS[aggregation]
         if aggregation == "concat":
             self.output = nn.Identity()
         else:

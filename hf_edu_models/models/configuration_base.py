@@ -11,11 +11,11 @@ from typing import ClassVar
 # `strict` checks field types; taken from where transformers itself uses it, so that torch and transformers suffice.
 from transformers.configuration_utils import GenerationConfig, PreTrainedConfig, strict
 
-IMPLEMENTATIONS = ("eager", "fused")
-CELL_TYPES = ("rnn", "gru", "lstm")
-TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+_IMPLEMENTATIONS = ("eager", "fused")
+_CELL_TYPES = ("rnn", "gru", "lstm")
+_TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 # Keyword arguments that are no field of a configuration, but that transformers reads or writes.
-TRANSFORMERS_SETTINGS = {
+_TRANSFORMERS_SETTINGS = {
     "attn_implementation",
     "auto_map",
     "custom_pipelines",
@@ -37,8 +37,8 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
 
 
 def check_recurrent(config) -> None:
-    check_choice("cell_type", config.cell_type, CELL_TYPES)
-    check_choice("recurrent_implementation", config.recurrent_implementation, IMPLEMENTATIONS)
+    check_choice("cell_type", config.cell_type, _CELL_TYPES)
+    check_choice("recurrent_implementation", config.recurrent_implementation, _IMPLEMENTATIONS)
 
 
 def check_tied_sizes(config, name: str, size: int) -> None:
@@ -66,7 +66,7 @@ def check_heads(config) -> None:
 
 def warn_of_other_ids(config, tokenizer) -> None:
     """Warn if a model and a tokenizer disagree about special tokens: such a model may never stop generating."""
-    pairs = {name: (getattr(config, name, None), getattr(tokenizer, name, None)) for name in TOKEN_IDS}
+    pairs = {name: (getattr(config, name, None), getattr(tokenizer, name, None)) for name in _TOKEN_IDS}
     differences = [
         f"{name} is {ours} in the config and {theirs} in the tokenizer"
         for name, (ours, theirs) in pairs.items()
@@ -150,7 +150,7 @@ class EduConfig(PreTrainedConfig):
         Args:
             settings: the other fields; they take precedence.
         """
-        ids = {name: getattr(tokenizer, name) for name in TOKEN_IDS}
+        ids = {name: getattr(tokenizer, name) for name in _TOKEN_IDS}
         if any(field.name == "decoder_start_token_id" for field in fields(cls)):
             ids["decoder_start_token_id"] = ids["pad_token_id" if ids["bos_token_id"] is None else "bos_token_id"]
         return cls(**{"vocab_size": len(tokenizer)} | ids | settings)
@@ -160,7 +160,7 @@ class EduConfig(PreTrainedConfig):
         caller, level = sys._getframe(), 1
         while caller.f_back is not None and caller.f_locals.get("self") is self:  # up to the line that builds it
             caller, level = caller.f_back, level + 1
-        for name in set(names) - TRANSFORMERS_SETTINGS - set(GenerationConfig._get_default_generation_params()):
+        for name in set(names) - _TRANSFORMERS_SETTINGS - set(GenerationConfig._get_default_generation_params()):
             if not name.startswith("_"):
                 warnings.warn(f"ignored: {unknown_setting(type(self), name)}", stacklevel=level)
 

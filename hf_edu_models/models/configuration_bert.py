@@ -12,7 +12,7 @@ from .configuration_base import (
     tensor_parallel_plan,
 )
 
-POSITION_INITS = ("normal", "sinusoidal")
+_POSITION_INITS = ("normal", "sinusoidal")
 
 
 @strict
@@ -62,4 +62,4 @@ class EduBertConfig(EduConfig):
     def validate_architecture(self):
         super().validate_architecture()
         check_heads(self)
-        check_choice("position_init", self.position_init, POSITION_INITS)
+        check_choice("position_init", self.position_init, _POSITION_INITS)

@@ -6,8 +6,8 @@ from typing import ClassVar
 from .configuration_base import EduConfig, check_choice, check_heads, strict, tensor_parallel_plan
 
 POSITIONS = ("sinusoidal", "learned")
-LAYOUTS = ("interleaved", "halves")
-AGGREGATIONS = ("project", "concat", "mean")
+_LAYOUTS = ("interleaved", "halves")
+_HEAD_AGGREGATIONS = ("project", "concat", "mean")
 
 
 @strict
@@ -70,8 +70,8 @@ class EduTransformerConfig(EduConfig):
         super().validate_architecture()
         check_heads(self)
         check_choice("position_embedding_type", self.position_embedding_type, POSITIONS)
-        check_choice("sinusoid_layout", self.sinusoid_layout, LAYOUTS)
-        check_choice("head_aggregation", self.head_aggregation, AGGREGATIONS)
+        check_choice("sinusoid_layout", self.sinusoid_layout, _LAYOUTS)
+        check_choice("head_aggregation", self.head_aggregation, _HEAD_AGGREGATIONS)
         if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is odd, but every sine has a cosine; choose an even one or "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-ATTENTION_PICTURE = Path("pictures") / "attention.png"
+_ATTENTION_PICTURE = Path("pictures") / "attention.png"
 _LAST_COMMON_LETTER = "\u0530"  # Latin, Greek and Cyrillic come before it
 _MAX_CHARACTERS = 160  # a picture of a longer text is unreadable
 
@@ -26,7 +26,7 @@ def save_attention_picture(model: Any, tokenizer: Any, text: str, folder: Path) 
 
     maps = attention_maps(model, tokenizer, text)
     layer = None if model.config.is_encoder_decoder else len(maps.main.weights) - 1
-    return save_attention(maps, folder / ATTENTION_PICTURE, layer=layer)
+    return save_attention(maps, folder / _ATTENTION_PICTURE, layer=layer)
 
 
 def _has_attention(config: Any) -> bool:

@@ -10,7 +10,7 @@ from ..data.columns import label_names
 from ..metrics.scorers import Scored, has_spans
 from ..tasks import TASKS, find_task
 
-LOWER_IS_BETTER = ("loss", "perplexity", "nll", "wer", "aer")
+_LOWER_IS_BETTER = ("loss", "perplexity", "nll", "wer", "aer")
 
 
 def main_score(task: str, metric: str | None = None, corpus: Any = None) -> str:
@@ -32,7 +32,7 @@ def _score_of_labels(task: str, corpus: Any) -> str | None:
 
 
 def is_better_when_greater(score: str) -> bool:
-    return score.removeprefix("eval_") not in LOWER_IS_BETTER
+    return score.removeprefix("eval_") not in _LOWER_IS_BETTER
 
 
 def evaluate_split(

@@ -7,8 +7,8 @@ import platform
 
 # Parameters of glibc's mallopt, from its malloc.h.
 TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
-MAX_THRESHOLD = 2**30
-OLD_MAX_THRESHOLD = 2**25  # the limit of glibc before 2.35
+_MAX_THRESHOLD = 2**30
+_OLD_MAX_THRESHOLD = 2**25  # the limit of glibc before 2.35
 
 
 def configure_malloc() -> bool:
@@ -21,8 +21,8 @@ def configure_malloc() -> bool:
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    is_set = mallopt(MMAP_THRESHOLD, MAX_THRESHOLD) or mallopt(MMAP_THRESHOLD, OLD_MAX_THRESHOLD)
-    return bool(is_set and mallopt(TRIM_THRESHOLD, 2 * MAX_THRESHOLD - 1))
+    is_set = mallopt(MMAP_THRESHOLD, _MAX_THRESHOLD) or mallopt(MMAP_THRESHOLD, _OLD_MAX_THRESHOLD)
+    return bool(is_set and mallopt(TRIM_THRESHOLD, 2 * _MAX_THRESHOLD - 1))
 
 
 keep_freed_memory = configure_malloc  # the earlier name

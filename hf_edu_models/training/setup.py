@@ -19,7 +19,7 @@ from ..models.configuration_base import unknown_setting
 from ..tasks import TASKS
 from .arguments import PretrainingArguments, RecipeArguments
 
-MAX_CUT = 1_000  # rows of a validation or test split that is cut from train without being asked for
+_MAX_CUT = 1_000  # rows of a validation or test split that is cut from train without being asked for
 
 
 def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
@@ -64,7 +64,7 @@ def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any
 def _choose_sizes(args: RecipeArguments, corpus: Any) -> None:
     """A tenth of train for validation, and for test if there is none; at most MAX_CUT rows each."""
     train = corpus["train"]
-    size = max(1, min(MAX_CUT, len(train) // 10))
+    size = max(1, min(_MAX_CUT, len(train) // 10))
     args.validation_size = size
     is_splittable = "document" not in train.column_names or len(set(read_column(train, "document"))) > 2
     if list(corpus) == ["train"] and args.test_size is None and is_splittable:

@@ -15,7 +15,7 @@ from functools import lru_cache
 
 LOCALES = tuple("en_US en_GB de fr es pt it ru el ja zh ko ar he hi tr fi vi".split())  # noqa: SIM905
 _STYLES = ("full", "long", "medium", "short")
-SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMEEEEd")
+_SKELETONS = ("yMd", "yMEd", "yMMMd", "yMMMEd", "yMMMMd", "yMMMMEd", "yMMMEEEEd")
 FIRST_YEAR, LAST_YEAR = 1900, 2099
 
 
@@ -96,7 +96,7 @@ def _patterns(language: str) -> list[str]:
 
     locale = Locale.parse(language)
     patterns = [locale.date_formats[style].pattern for style in _STYLES]
-    patterns += [locale.datetime_skeletons[name].pattern for name in SKELETONS if name in locale.datetime_skeletons]
+    patterns += [locale.datetime_skeletons[name].pattern for name in _SKELETONS if name in locale.datetime_skeletons]
     # Two-digit years are ambiguous: all years are written with four digits.
     return list(dict.fromkeys(re.sub(r"y+", "y", pattern) for pattern in patterns))
 

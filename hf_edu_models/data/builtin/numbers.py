@@ -15,16 +15,16 @@ from itertools import takewhile
 
 # Languages that say the highest digit first, with spaces or hyphens between the words of a number.
 LINKED_LANGUAGES = ("en", "es", "fr", "pt", "ro", "id", "pl", "cs", "ru", "uk", "fa")
-CONJUNCTIONS = {"en": {"and"}, "es": {"y"}, "fr": {"et"}, "pt": {"e"}, "ro": {"și", "de"}, "fa": {"و"}}
-DEFAULT_LANGUAGES = ("en", "es", "fr", "pt", "id", "pl", "ru", "fa")
-DIRECTIONS = ("to_words", "to_digits")
-MAX_NUMBER = 999_999_999
+_CONJUNCTIONS = {"en": {"and"}, "es": {"y"}, "fr": {"et"}, "pt": {"e"}, "ro": {"și", "de"}, "fa": {"و"}}
+_DEFAULT_LANGUAGES = ("en", "es", "fr", "pt", "id", "pl", "ru", "fa")
+_DIRECTIONS = ("to_words", "to_digits")
+_MAX_NUMBER = 999_999_999
 
 
 def generate(
     sizes: dict[str, int],
     seed: int,
-    languages: tuple[str, ...] = DEFAULT_LANGUAGES,
+    languages: tuple[str, ...] = _DEFAULT_LANGUAGES,
     direction: str = "to_words",
     maximum: int = 999_999,
 ) -> dict[str, dict[str, list]]:
@@ -88,7 +88,7 @@ def links(number: int, language: str) -> tuple[list[list[int]], list[list[int]]]
         for word in changed:
             is_sure = _is_determined(words[word], replacement, language)
             (sure if is_sure else possible).add((digit, word))
-    conjunctions = {position for position, word in enumerate(words) if word in CONJUNCTIONS.get(language, ())}
+    conjunctions = {position for position, word in enumerate(words) if word in _CONJUNCTIONS.get(language, ())}
     linked = {word for _, word in sure} | ({word for _, word in possible} & conjunctions)
     possible |= _shared_links(number, nonzero, language, linked)
     return sorted(map(list, sure)), sorted(map(list, possible))
@@ -110,7 +110,7 @@ def _is_determined(word: str, replacement: tuple[str, ...], language: str) -> bo
     """Whether the digit that removes `word` means it: not a conjunction, nor "tysięcy" inflected to "tysiące"."""
     powers = _scale_words(language)
     is_inflected = word in powers and powers[word] in {powers.get(other) for other in replacement}
-    return not is_inflected and word not in CONJUNCTIONS.get(language, ())
+    return not is_inflected and word not in _CONJUNCTIONS.get(language, ())
 
 
 def _changed_words(number: int, positions: list[int], language: str) -> tuple[range, tuple[str, ...]]:
@@ -155,10 +155,10 @@ def _check(sizes: dict[str, int], languages: tuple[str, ...], direction: str, ma
     unknown = [language for language in languages if language not in LINKED_LANGUAGES]
     if unknown or not languages:
         raise ValueError(f"numbers has links for the languages {', '.join(LINKED_LANGUAGES)}; got {list(languages)}")
-    if direction not in DIRECTIONS:
-        raise ValueError(f"direction must be one of {', '.join(DIRECTIONS)}; got {direction!r}")
-    if not 9 <= maximum <= MAX_NUMBER:
-        raise ValueError(f"maximum must be from 9 to {MAX_NUMBER}, got {maximum}")
+    if direction not in _DIRECTIONS:
+        raise ValueError(f"direction must be one of {', '.join(_DIRECTIONS)}; got {direction!r}")
+    if not 9 <= maximum <= _MAX_NUMBER:
+        raise ValueError(f"maximum must be from 9 to {_MAX_NUMBER}, got {maximum}")
     total, limit = sum(sizes.values()), (maximum + 1) * len(languages) // 2
     if total > limit:
         raise ValueError(f"{total} rows are too many for numbers up to {maximum}: ask for at most {limit}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import string
 
-SYMBOLS = string.ascii_lowercase + string.ascii_uppercase + string.digits
+_SYMBOLS = string.ascii_lowercase + string.ascii_uppercase + string.digits
 
 
 def generate_copy(sizes, seed, min_length: int = 4, max_length: int = 20, symbols: int = 26):
@@ -25,7 +25,7 @@ def generate_reverse(sizes, seed, min_length: int = 4, max_length: int = 20, sym
 def _generate(sizes, seed, min_length, max_length, symbols, transform) -> dict[str, dict[str, list]]:
     _check(sum(sizes.values()), min_length, max_length, symbols)
     rng = random.Random(seed)
-    alphabet = SYMBOLS[:symbols]
+    alphabet = _SYMBOLS[:symbols]
     unique: dict[str, None] = {}
     while len(unique) < sum(sizes.values()):
         length = rng.randint(min_length, max_length)
@@ -41,8 +41,8 @@ def _generate(sizes, seed, min_length, max_length, symbols, transform) -> dict[s
 
 
 def _check(total: int, min_length: int, max_length: int, symbols: int) -> None:
-    if not 1 <= symbols <= len(SYMBOLS):
-        raise ValueError(f"symbols must be from 1 to {len(SYMBOLS)}, got {symbols}")
+    if not 1 <= symbols <= len(_SYMBOLS):
+        raise ValueError(f"symbols must be from 1 to {len(_SYMBOLS)}, got {symbols}")
     if not 1 <= min_length <= max_length:
         raise ValueError(f"lengths need 1 <= min_length <= max_length, got {min_length} and {max_length}")
     # At most half of all sequences: sampling the last ones without repetition would take too long.

@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import random
 
-HEROES = [
+_HEROES = [
     *[(name, "she", "her") for name in "Ada Mina Rosa Ines Olga Lucy Vera Nora Hana Zoe Clara Edith".split()],
     *[(name, "he", "his") for name in "Tom Ivan Hugo Omar Felix Leo Emil Karl Jonas Paul Ravi Max".split()],
 ]
-FRIENDS = "Anna Bruno Carla Dan Elsa Frank Greta Henry Iris Jack Kira Luis Marta Nils Petra Rita Sam Tina".split()
-JOBS = "baker sailor teacher painter gardener clockmaker fisher tailor doctor miller shepherd singer".split()
-HOMES = "village harbour mountain island forest valley desert city lake castle market garden".split()
-THINGS = "key ring map lantern violin letter coin book hat clock feather shell compass basket mirror drum".split()
+_FRIENDS = "Anna Bruno Carla Dan Elsa Frank Greta Henry Iris Jack Kira Luis Marta Nils Petra Rita Sam Tina".split()
+_JOBS = "baker sailor teacher painter gardener clockmaker fisher tailor doctor miller shepherd singer".split()
+_HOMES = "village harbour mountain island forest valley desert city lake castle market garden".split()
+_THINGS = "key ring map lantern violin letter coin book hat clock feather shell compass basket mirror drum".split()
 _ADJECTIVES = "old golden small broken silver strange heavy blue red wooden green shining".split()
-ANIMALS = "cat dog fox crow horse goat owl rabbit bear duck hedgehog donkey".split()
-FOODS = "bread soup apples cheese honey fish nuts cake rice plums".split()
-WEATHERS = "rain snow wind fog sun storm frost thunder".split()
-FEELINGS = "happy sad angry tired afraid proud curious lonely calm hungry".split()
-HIDING = ["under a stone", "behind the door", "in the river", "on the roof", "inside a tree", "below the bridge"]
-TIMES = ["One morning", "At noon", "In the evening", "Late at night", "The next day", "After a while"]
+_ANIMALS = "cat dog fox crow horse goat owl rabbit bear duck hedgehog donkey".split()
+_FOODS = "bread soup apples cheese honey fish nuts cake rice plums".split()
+_WEATHERS = "rain snow wind fog sun storm frost thunder".split()
+_FEELINGS = "happy sad angry tired afraid proud curious lonely calm hungry".split()
+_HIDING = ["under a stone", "behind the door", "in the river", "on the roof", "inside a tree", "below the bridge"]
+_TIMES = ["One morning", "At noon", "In the evening", "Late at night", "The next day", "After a while"]
 
 OPENINGS = [
     "{hero} was a {job} who lived near the {home} .",
@@ -59,14 +59,14 @@ ENDINGS = [
     "From that day the {job} never lost the {thing} again .",
     "{hero} , {friend} and the {animal} shared the {food} and went home .",
 ]
-MIN_SENTENCES = 4
+_MIN_SENTENCES = 4
 
 
 def generate(sizes: dict[str, int], seed: int, min_sentences: int = 6, max_sentences: int = 14):
     """Rows by split, `sizes` counted in stories; no story is in two splits."""
-    if not MIN_SENTENCES <= min_sentences <= max_sentences:
+    if not _MIN_SENTENCES <= min_sentences <= max_sentences:
         raise ValueError(
-            f"stories need {MIN_SENTENCES} <= min_sentences <= max_sentences, got {min_sentences}, {max_sentences}"
+            f"stories need {_MIN_SENTENCES} <= min_sentences <= max_sentences, got {min_sentences}, {max_sentences}"
         )
     rng = random.Random(seed)
     seen: set[str] = set()
@@ -84,19 +84,19 @@ def generate(sizes: dict[str, int], seed: int, min_sentences: int = 6, max_sente
 def _tell(rng: random.Random, length: int) -> list[str]:
     """One story of `length` sentences: opening, loss, middle, finding, ending."""
     cast = _cast(rng)
-    middles = [rng.choice(MIDDLES) for _ in range(length - MIN_SENTENCES)]
+    middles = [rng.choice(MIDDLES) for _ in range(length - _MIN_SENTENCES)]
     order = [rng.choice(OPENINGS), rng.choice(LOSSES), *middles, rng.choice(FINDINGS), rng.choice(ENDINGS)]
     story = []
     for template in order:
-        sentence = template.format(time=rng.choice(TIMES), spot=rng.choice(HIDING), **cast)
+        sentence = template.format(time=rng.choice(_TIMES), spot=rng.choice(_HIDING), **cast)
         story.append(sentence[0].upper() + sentence[1:])
     return story
 
 
 def _cast(rng: random.Random) -> dict[str, str]:
-    hero, pronoun, own = rng.choice(HEROES)
-    lists = {"friend": FRIENDS, "job": JOBS, "home": HOMES, "thing": THINGS, "kind": _ADJECTIVES, "animal": ANIMALS}
-    lists |= {"food": FOODS, "weather": WEATHERS, "feeling": FEELINGS}
+    hero, pronoun, own = rng.choice(_HEROES)
+    lists = {"friend": _FRIENDS, "job": _JOBS, "home": _HOMES, "thing": _THINGS, "kind": _ADJECTIVES}
+    lists |= {"animal": _ANIMALS, "food": _FOODS, "weather": _WEATHERS, "feeling": _FEELINGS}
     return {"hero": hero, "pronoun": pronoun, "own": own} | {name: rng.choice(words) for name, words in lists.items()}
 
 

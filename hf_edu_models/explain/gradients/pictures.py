@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from ...plotting import INK, colour, escape_dollars, log_axis, marker, new_figure, note
+from ...plotting import INK, add_caption, colour, escape_dollars, log_axis, marker, new_figure
 from .flow import GradientFlow
 from .vanishing import VanishingLesson
 
@@ -35,7 +35,7 @@ def draw_lesson(lesson: VanishingLesson) -> Figure:
         axis.set_yscale("log")
         axis.set_xlabel("distance from the loss (steps)")
         axis.legend(frameon=False, fontsize=9, loc="lower left")
-    note(
+    add_caption(
         figure,
         f"Untrained cells, hidden size {lesson.hidden_size}; forget and update gates have initial bias "
         f"{lesson.gate_bias:g}. Loss at the last of {lesson.length} steps; seed {lesson.seed}.",
@@ -63,7 +63,7 @@ def draw_gradient_flow(
         _draw_layers(right, flow, side)
     if title:
         figure.suptitle(title, fontsize=12, color=INK)
-    note(figure, f"Norm of the gradient of the loss ({flow.loss:.3f}); log scale; grey where it is zero.")
+    add_caption(figure, f"Norm of the gradient of the loss ({flow.loss:.3f}); log scale; grey where it is zero.")
     return figure
 
 
@@ -85,7 +85,7 @@ def draw_training(rows: Sequence[dict[str, Any]]) -> Figure:
         axis.set_xlabel("training step")
         figure.colorbar(image, ax=axis, pad=0.02)
     left.set_yticks(range(len(names)), names)
-    note(figure, f"{len(rows)} measurements, steps {steps[0]} to {steps[-1]}; colours on a log scale.")
+    add_caption(figure, f"{len(rows)} measurements, steps {steps[0]} to {steps[-1]}; colours on a log scale.")
     return figure
 
 

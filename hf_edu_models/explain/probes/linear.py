@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from ...plotting import COLOURS, INK, check_picture_path, new_figure, note, save_figure
+from ...plotting import COLOURS, INK, add_caption, check_picture_path, new_figure, save_figure
 from ..hidden_states import check_layer, layer_states
 from ..inference import with_progress
 from ..word_tokens import encode_words
@@ -254,5 +254,5 @@ def draw_probe(result: ProbeResult, title: str = "") -> Any:
     axis.set(xlabel="layer (0: embeddings)", ylabel="accuracy", ylim=(0, 1), xticks=layers, title=title)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)  # in the axes it would hide lines
     sizes = f"{result.train_words:,} training words, {result.test_words:,} test words, {len(result.labels)} labels"
-    note(figure, sizes)
+    add_caption(figure, sizes)
     return figure
