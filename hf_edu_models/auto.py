@@ -107,11 +107,11 @@ LADDER: tuple[Rung, ...] = (
         name="feedforward",
         prefix="EduFeedForward",
         year=2003,
-        paper="Bengio 2003",
+        paper="Bengio 2003; Iyyer 2015",
         idea="words are vectors; fixed window",
         tokenizer="language_modeling",
         tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "window_size": 3},
-        lora_targets=("hidden_proj", "lm_head"),
+        lora_targets=("hidden_proj", "lm_head", "proj", "score"),
         variants={"indirect": TinyVariant({"direct_connections": False})},
     ),
     Rung(

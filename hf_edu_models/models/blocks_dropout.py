@@ -1,4 +1,4 @@
-"""Dropout that is faster on a CPU.
+"""Dropout that is faster on a CPU, and dropout of whole tokens.
 
 `nn.Dropout` draws one random number per element; 16 random bits are enough, and one draw of 64 bits gives four.
 """
@@ -22,3 +22,13 @@ class Dropout(nn.Dropout):
         numbers = draws.view(torch.int16)[:count].view(states.shape)  # uniform over 65536 values
         mask = (numbers >= dropped - STEPS // 2).to(states.dtype)
         return states * mask.mul_(STEPS / (STEPS - dropped))
+
+
+class TokenDropout(nn.Dropout):
+    """Leaves each token out with probability p: the mask (B, T) of the tokens that stay (Iyyer et al. 2015)."""
+
+    def forward(self, embeddings: Tensor, mask: Tensor | None) -> Tensor | None:
+        if not self.training or self.p == 0:
+            return mask
+        stays = torch.rand(embeddings.shape[:2], device=embeddings.device) >= self.p
+        return stays if mask is None else stays & mask

@@ -20,7 +20,7 @@ class Pooling(nn.Module):
         bidirectional: whether the second half of the hidden states is read backwards.
     """
 
-    def __init__(self, hidden_size: int, attention_size: int, num_queries: int = 1, bidirectional: bool = False):
+    def __init__(self, hidden_size: int, attention_size: int = 0, num_queries: int = 1, bidirectional: bool = False):
         super().__init__()
         self.bidirectional = bidirectional
 

@@ -1,27 +1,33 @@
-"""Feed-forward language model.
+"""Feed-forward language model, and the text classifier that averages its embeddings.
 
 New on this rung: words are vectors, learnt together with the probabilities; the past is a fixed window of them.
-Paper: Bengio, Ducharme, Vincent & Jauvin 2003, "A Neural Probabilistic Language Model", JMLR 3.
-Differs from the paper: all windows of a sequence are computed at once; a window that reaches before the first token
+Papers: Bengio, Ducharme, Vincent & Jauvin 2003, "A Neural Probabilistic Language Model", JMLR 3; the classifier is the
+deep averaging network of Iyyer et al. 2015, "Deep Unordered Composition Rivals Syntactic Methods for Text
+Classification" (ACL).
+Differs from the papers: all windows of a sequence are computed at once; a window that reaches before the first token
 has zero vectors there; no mixture with a trigram model.
 
-Shapes: B batch, T time steps, E embedding size, D hidden size, V vocabulary.
+Shapes: B batch, T time steps, E embedding size, D hidden size, V vocabulary or classes.
 """
+
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPast
+from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
 from .blocks_cache import RecurrentCache, StatefulPreTrainedModel
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
-from .blocks_dropout import Dropout
+from .blocks_dropout import Dropout, TokenDropout
+from .blocks_losses import classification_loss, head_output
 from .blocks_masks import boolean_mask, last_states, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
+from .blocks_pooling import MeanPooling
 from .configuration_feedforward import EduFeedForwardConfig
 
 
@@ -41,6 +47,17 @@ class WindowLayer(GradientCheckpointingLayer):
         return torch.cat([windows, features], dim=-1) if self.direct_connections else features
 
 
+class HiddenLayer(GradientCheckpointingLayer):
+    """z_i = tanh(W_i z_{i-1} + b_i)"""
+
+    def __init__(self, input_size: int, hidden_size: int):
+        super().__init__()
+        self.proj = nn.Linear(input_size, hidden_size)  # W_i, b_i
+
+    def forward(self, hidden_states: Tensor) -> Tensor:
+        return torch.tanh(self.proj(hidden_states))
+
+
 class EduFeedForwardPreTrainedModel(StatefulPreTrainedModel):
     config_class = EduFeedForwardConfig
 
@@ -55,14 +72,16 @@ class EduFeedForwardPreTrainedModel(StatefulPreTrainedModel):
 
 
 class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
-    """Embeddings and the window layer; `last_hidden_state` is what the softmax layer reads."""
+    """Embeddings and the window layer; `last_hidden_state` is what the softmax layer reads.
 
-    def __init__(self, config: EduFeedForwardConfig):
+    Without the window layer it is the embeddings: what the classifier averages.
+    """
+
+    def __init__(self, config: EduFeedForwardConfig, add_window_layer: bool = True):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)  # C
-        self.layer = WindowLayer(
-            config.embedding_size, config.window_size, config.hidden_size, config.direct_connections
-        )
+        sizes = config.embedding_size, config.window_size, config.hidden_size, config.direct_connections
+        self.layer = WindowLayer(*sizes) if add_window_layer else None
         self.post_init()
 
     @merge_with_config_defaults
@@ -86,6 +105,10 @@ class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
         embeddings = check_and_embed(
             self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
         )  # (B, T, E)
+        if output_hidden_states is None:
+            output_hidden_states = self.config.output_hidden_states
+        if self.layer is None:
+            return BaseModelOutputWithPast(embeddings, hidden_states=(embeddings,) if output_hidden_states else None)
         mask = boolean_mask(attention_mask, embeddings.shape[1])
         order = None if mask is None else padding_last(mask)
 
@@ -98,8 +121,6 @@ class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
 
         if use_cache:
             cache.write(0, (last_states(history, mask, past.shape[1]),), embeddings.shape[1])
-        if output_hidden_states is None:
-            output_hidden_states = self.config.output_hidden_states
         return BaseModelOutputWithPast(
             last_hidden_state=features,
             past_key_values=cache if use_cache else None,
@@ -127,3 +148,46 @@ class EduFeedForwardForCausalLM(CausalLMHead, EduFeedForwardPreTrainedModel, Gen
         for key in [key for key in state_dict if key.startswith((f"{prefix}embed_tokens.", f"{prefix}layer."))]:
             state_dict[f"{prefix}model.{key.removeprefix(prefix)}"] = state_dict.pop(key)
         super()._load_from_state_dict(state_dict, prefix, *arguments)
+
+
+class EduFeedForwardForSequenceClassification(EduFeedForwardPreTrainedModel):
+    """Deep averaging: z_0 = mean_t v_t;  z_i = tanh(W_i z_{i-1} + b_i);  p = softmax(W_s z_n + b)
+
+    The order of the words has no effect. Word dropout leaves whole words out of the mean.
+    """
+
+    _keys_to_ignore_on_load_unexpected = [r"model\.layer\.", r"lm_head"]  # of a language model that it starts from
+
+    def __init__(self, config: EduFeedForwardConfig):
+        super().__init__(config)
+        self.model = EduFeedForwardModel(config, add_window_layer=False)
+        self.word_dropout = TokenDropout(config.word_dropout)
+        self.pooling = MeanPooling(config.embedding_size)
+        sizes = [config.embedding_size] + [config.hidden_size] * config.classifier_layers
+        self.layers = nn.ModuleList(HiddenLayer(*pair) for pair in pairwise(sizes))
+        self.dropout = Dropout(config.dropout)
+        self.score = nn.Linear(sizes[-1], config.num_labels)  # W_s, b
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> SequenceClassifierOutput:
+        kwargs |= {"inputs_embeds": inputs_embeds, "use_cache": False}
+        outputs = self.model(input_ids, attention_mask, **kwargs, return_dict=True)
+        embeddings = outputs.last_hidden_state  # (B, T, E)
+        pooled, _ = self.pooling(
+            embeddings, self.word_dropout(embeddings, boolean_mask(attention_mask, embeddings.shape[1]))
+        )
+        hidden_state = pooled.squeeze(1)  # (B, E)  z_0
+        for layer in self.layers:
+            hidden_state = layer(hidden_state)  # (B, D)  z_i
+        logits = self.score(self.dropout(hidden_state))  # (B, V)
+        loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
+        return head_output(SequenceClassifierOutput, outputs, loss=loss, logits=logits)

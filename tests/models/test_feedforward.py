@@ -58,3 +58,33 @@ def test_checkpoints_from_before_the_base_model_load(case, tmp_path):
     assert torch.equal(body(random_ids(2, 6)).last_hidden_state, expected.hidden_states[-1])
     for same in (loaded, other):
         assert torch.equal(same(random_ids(2, 6)).logits, expected.logits)
+
+
+def test_the_classifier_averages_and_reads_no_order():
+    model, ids = CASES["feedforward-ForSequenceClassification"].build(), random_ids(2, 7)
+    hidden = model.model.embed_tokens.weight[ids].mean(1)
+    for layer in model.layers:
+        hidden = torch.tanh(hidden @ layer.proj.weight.T + layer.proj.bias)
+    assert_close(model(ids).logits, hidden @ model.score.weight.T + model.score.bias)
+    assert_close(model(ids.flip(1)).logits, model(ids).logits)
+
+
+def test_word_dropout_leaves_whole_words_out_of_the_mean():
+    model = CASES["feedforward-ForSequenceClassification"].build(word_dropout=0.5, classifier_layers=1).train()
+    ids = random_ids(1, 2)
+    embeddings = model.model.embed_tokens(ids)[0]
+    means = [embeddings[0], embeddings[1], embeddings.mean(0), torch.zeros(10)]
+    allowed = torch.stack([model.score(model.layers[0](mean)) for mean in means])
+    found = torch.cat([model(ids).logits for _ in range(40)])
+    distances = (found[:, None] - allowed).abs().amax(-1)  # each is one of the four
+    assert (distances.min(1).values < 1e-5).all() and len(set(distances.argmin(1).tolist())) == 4
+
+
+def test_a_classifier_starts_from_the_embeddings_of_a_language_model(tmp_path):
+    language_model = CASES["feedforward"].build()
+    language_model.save_pretrained(tmp_path)
+    classifier, report = transformers.AutoModelForSequenceClassification.from_pretrained(
+        tmp_path, output_loading_info=True
+    )
+    assert not report["unexpected_keys"]
+    assert torch.equal(classifier.model.embed_tokens.weight, language_model.model.embed_tokens.weight)
