@@ -14,7 +14,7 @@ from . import (
     evaluate,
     explain,
     export,
-    figure,
+    figure_lessons,
     generate,
     ladder,
     predict,
@@ -56,7 +56,7 @@ app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
 app.command()(predict.predict)
 app.command()(encode.encode)
 app.add_typer(explain.app, name="explain")
-app.add_typer(figure.app, name="figure")
+app.add_typer(figure_lessons.app, name="figure")
 app.command()(card.card)
 app.command()(push.push)
 app.command()(convert.convert)

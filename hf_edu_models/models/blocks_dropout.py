@@ -27,7 +27,7 @@ class Dropout(nn.Dropout):
 class TokenDropout(nn.Dropout):
     """Leaves each token out with probability p: the mask (B, T) of the tokens that stay (Iyyer et al. 2015)."""
 
-    def forward(self, embeddings: Tensor, mask: Tensor | None) -> Tensor | None:
+    def forward(self, embeddings: Tensor, mask: Tensor | None) -> Tensor | None:  # type: ignore[override]
         if not self.training or self.p == 0:
             return mask
         stays = torch.rand(embeddings.shape[:2], device=embeddings.device) >= self.p

@@ -29,7 +29,7 @@ VERBS = {
     "doctor",
 }
 GROUPS = {
-    "explain": {"attention", "align", "gradients", "positions", "neighbours", "contexts", "probe"},
+    "explain": {"attention", "align", "text", "gradients", "positions", "neighbours", "contexts", "probe"},
     "figure": {"bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"},
 }
 HEAVY = ("torch", "transformers", "datasets", "matplotlib", "numpy")

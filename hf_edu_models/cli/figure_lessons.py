@@ -1,0 +1,70 @@
+"""`hf-edu figure`: the lessons, which compute their numbers in seconds and train nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .figure import app, save_figure_and_values
+from .options import FigureAndTable, Seed
+
+
+def _save(name: str, out: Path, **options: object) -> None:
+    from ..experiments import attention_lessons
+    from ..plotting import check_picture_path
+
+    check_picture_path(out)
+    lesson = getattr(attention_lessons, name)(**options)
+    save_figure_and_values(lesson.figure, lesson.rows, out)
+
+
+@app.command("attention-steps")
+def attention_steps(
+    sentence: Annotated[str, typer.Argument(help="A sentence of 2 to 12 words.")],
+    size: Annotated[int, typer.Option(help="Dimensions of the embeddings.", min=1)] = 16,
+    num_heads: Annotated[int, typer.Option(help="Number of heads of the last step.", min=1)] = 2,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("attention-steps.png"),
+) -> None:
+    """Self-attention step by step: products, softmax, values, queries and keys, scaling, heads."""
+    _save("attention_steps", out, sentence=sentence, size=size, num_heads=num_heads, seed=seed)
+
+
+@app.command("key-value")
+def key_value(
+    sharpness: Annotated[float, typer.Option(help="Factor of the scores before the softmax.", min=0.0)] = 10.0,
+    out: FigureAndTable = Path("key-value.png"),
+) -> None:
+    """Attention as a soft dictionary: a worked example with two keys and two values."""
+    _save("key_value", out, sharpness=sharpness)
+
+
+@app.command()
+def denoising(
+    noise: Annotated[float, typer.Option(help="Standard deviation of the noise.")] = 0.3,
+    patch: Annotated[int, typer.Option(help="Number of neighbouring values that are compared.", min=1)] = 9,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("denoising.png"),
+) -> None:
+    """Self-attention as a filter (non-local means): average the parts of a signal that look alike."""
+    _save("denoising", out, noise=noise, patch=patch, seed=seed)
+
+
+@app.command()
+def scaling(seed: Seed = 0, out: FigureAndTable = Path("scaling.png")) -> None:
+    """Why scores are divided by sqrt(d): variance, entropy and gradient of the softmax by d."""
+    _save("scaling", out, seed=seed)
+
+
+@app.command()
+def masks(seed: Seed = 0, out: FigureAndTable = Path("masks.png")) -> None:
+    """The masks of attention: padding, look-ahead and both."""
+    _save("masks", out, seed=seed)
+
+
+@app.command()
+def permutation(seed: Seed = 0, out: FigureAndTable = Path("permutation.png")) -> None:
+    """The mask of permutation language modelling (XLNet): tokens predicted in a random order."""
+    _save("permutation", out, seed=seed)
