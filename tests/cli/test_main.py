@@ -30,7 +30,10 @@ VERBS = {
 }
 GROUPS = {
     "explain": {"attention", "align", "text", "gradients", "positions", "neighbours", "contexts", "probe"},
-    "figure": {"bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"},
+    "figure": {
+        *("bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"),
+        *("attention-steps", "key-value", "denoising", "scaling", "masks", "permutation"),
+    },
 }
 HEAVY = ("torch", "transformers", "datasets", "matplotlib", "numpy")
 
