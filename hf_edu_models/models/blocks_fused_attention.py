@@ -69,11 +69,11 @@ def unroll_fused(
 ) -> list[StepRecord]:
     """All steps of the decoder; `keys` have gone through `score.transform_keys`."""
     align_size = matrix.shape[0] - gate_inputs.shape[-1]
-    steps = []
+    steps, scratch = [], score.new_scratch(keys)
     for gate_input in gate_inputs.unbind(dim=1):
         sums = torch.addmm(bias, hidden, matrix.t())
         projected, from_state = sums.split([align_size, gate_input.shape[-1]], dim=-1)
-        scores = score.step(hidden, projected, keys, vector)
+        scores = score.step(hidden, projected, keys, vector, scratch)
         if mask is not None:
             scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
         alphas = scores.softmax(dim=-1)

@@ -139,8 +139,15 @@ class FusedDot:
     def transform_keys(keys: Tensor) -> Tensor:
         return keys
 
+    @staticmethod
+    def new_scratch(keys: Tensor) -> Tensor | None:
+        """Memory that every step writes to."""
+        return None
+
     @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None) -> Tensor:
+    def step(
+        cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, scratch: Tensor | None
+    ) -> Tensor:
         return torch.bmm(keys, hidden[:, :, None]).squeeze(-1)
 
     @classmethod
@@ -162,8 +169,10 @@ class FusedCosine(FusedDot):
     """The dot product with the state normalised to length one."""
 
     @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None) -> Tensor:
-        return super().step(F.normalize(hidden, dim=-1), projected, keys, vector)
+    def step(
+        cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, scratch: Tensor | None
+    ) -> Tensor:
+        return super().step(F.normalize(hidden, dim=-1), projected, keys, vector, scratch)
 
     @classmethod
     def backward(cls, scores_grad: Tensor, step: StepRecord, keys: Tensor, sums: ScoreGradients):
@@ -197,13 +206,20 @@ class FusedAdditive:
         one = torch.ones((), dtype=keys.dtype, device=keys.device)
         return torch.addcmul(one, keys, (2 * projected).exp_()[:, None, :], out=scratch).reciprocal_()
 
-    @classmethod
-    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor) -> Tensor:
-        """A few rows at a time on a CPU, so that what is written is still in the cache when it is read."""
+    @staticmethod
+    def new_scratch(keys: Tensor) -> Tensor:
+        """A few rows on a CPU, so that what a step writes is still in the cache when it reads it.
+
+        One for all steps: a new one per step would lie behind what the step before keeps, and the heap would grow.
+        """
         numbers_per_row = keys.shape[1] * keys.shape[2]
         rows = max(1, _CPU_CACHE_NUMBERS // numbers_per_row) if keys.device.type == "cpu" else len(keys)
+        return torch.empty_like(keys[:rows])
+
+    @classmethod
+    def step(cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor, scratch: Tensor) -> Tensor:
+        rows = len(scratch)
         scores = keys.new_empty(keys.shape[:2])
-        scratch = torch.empty_like(keys[:rows])
         for start in range(0, len(keys), rows):
             part = slice(start, start + rows)
             fractions = cls.fractions(projected[part], keys[part], scratch[: len(keys[part])])

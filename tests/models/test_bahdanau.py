@@ -9,6 +9,7 @@ from test_recurrent import copy_weights
 from tiny import CASES, LENGTH, SOURCE, TINY, TRANSLATORS, random_ids
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
 from hf_edu_models.models import blocks_fused_attention, modeling_bahdanau
@@ -159,6 +160,31 @@ def test_the_fused_implementation_runs(monkeypatch):
     model(input_ids=random_ids(2, SOURCE), labels=random_ids(2, LENGTH)).loss.backward()
     model.eval().generate(random_ids(2, SOURCE), num_beams=2, max_new_tokens=4, eos_token_id=None)
     assert len(calls) == 1 + 4
+
+
+class TensorsLike(TorchDispatchMode):
+    """Counts the tensors of a shape, after the batch, that are allocated without a value."""
+
+    def __init__(self, *shape: int):
+        super().__init__()
+        self.shape, self.count = shape, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        self.count += "empty" in function.name() and result.shape[1:] == self.shape
+        return result
+
+
+@pytest.mark.parametrize("name", BAHDANAUS)
+def test_no_step_allocates_as_much_as_the_keys(name):
+    """The heap would grow with source times target times hidden size, while torch's own count does not show it."""
+    model = BAHDANAUS[name].build().train()
+    counts = []
+    for length in (4, 9):
+        with TensorsLike(SOURCE, model.config.hidden_size) as keys:
+            model(input_ids=random_ids(2, SOURCE), labels=random_ids(2, length)).loss.backward()
+        counts.append(keys.count)
+    assert counts[0] == counts[1] > 0
 
 
 def test_scores_out_of_range_run_eager():
