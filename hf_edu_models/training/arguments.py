@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from transformers import HfArgumentParser, Seq2SeqTrainingArguments
 
+from ..cpu_kernels import read_choice
 from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
 from .presets import load_preset, preset_names
@@ -143,6 +144,9 @@ class RunArguments(Seq2SeqTrainingArguments):
     early_stopping_patience: int = _option(0, "Stop after N evaluations without improvement; 0 disables it.")
     max_minutes: float | None = _option(None, "Stop training after N minutes.")
     mixed_precision: str = _option("auto", "bf16, no, or auto: bf16 if the GPU supports it.")
+    cpu_kernels: str = _option(
+        "auto", "auto: use oneDNN for the matrix products that it computes faster than MKL on this CPU; or off."
+    )
     num_beams: int = _option(
         5, "Number of beams of the final evaluation; generation_num_beams is for evaluations during training."
     )
@@ -176,6 +180,8 @@ class RunArguments(Seq2SeqTrainingArguments):
             raise ValueError(
                 f"mixed_precision must be one of {', '.join(_MIXED_PRECISION)}; got {self.mixed_precision!r}"
             )
+        if self.cpu_kernels != "auto":
+            read_choice(self.cpu_kernels)
         if self.average_checkpoints < 0 or self.early_stopping_patience < 0 or self.unfreeze_every < 0:
             raise ValueError("average_checkpoints, early_stopping_patience and unfreeze_every must be 0 or more")
         if not 0 < self.layer_lr_decay <= 1:

@@ -14,12 +14,14 @@ from typing import Any
 
 import torch
 import transformers
+from accelerate.utils import broadcast_object_list
 from huggingface_hub.errors import StrictDataclassError
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from transformers import GenerationConfig, set_seed
 
+from .. import cpu_kernels
 from ..redaction import clean_command, clean_value
 from ..run_folder import (
     RESULTS,
@@ -42,7 +44,7 @@ from .samples import NUM_SAMPLES
 _MAY_CHANGE = {
     "num_train_epochs", "max_steps", "max_minutes", "logging_steps", "save_steps", "eval_steps", "save_total_limit",
     "disable_tqdm", "report_to", "dataloader_num_workers", "num_beams", "average_checkpoints", "learning_rate",
-    "max_grad_norm", "early_stopping_patience", "per_device_eval_batch_size", "use_cpu",
+    "max_grad_norm", "early_stopping_patience", "per_device_eval_batch_size", "use_cpu", "cpu_kernels",
 }  # fmt: skip
 
 
@@ -75,6 +77,8 @@ def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, ar
         message = "interrupted; the same command with --resume continues" if is_interrupt else _message(error)
         Console(stderr=True).print(Text(f"{Path(recipe).name}: {message}", style="red"), soft_wrap=True)
         sys.exit(130 if is_interrupt else 3 if isinstance(error, RunStopped) else 2)
+    finally:
+        cpu_kernels.disable()
 
 
 def _message(error: BaseException) -> str:
@@ -98,6 +102,7 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
         with training_args.main_process_first(local=False):
             found = last_checkpoint(folder) if training_args.process_index == 0 else newest_checkpoint(folder)
         checkpoint = None if found is None else str(found)
+    _enable_cpu_kernels(training_args, None if checkpoint is None else folder)
     if training_args.process_index == 0:
         write_settings(folder, settings_of(args, training_args))
         if not training_args.quiet:
@@ -109,6 +114,19 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
     transformers.utils.logging.disable_progress_bar()  # one per saved file; Trainer's own bars stay
     set_seed(training_args.seed)
     return Run(args, training_args, folder, checkpoint)
+
+
+def _enable_cpu_kernels(training_args: RunArguments, resumed: Path | None) -> None:
+    """Choose the kernels of a run on CPUs; a resumed run takes those that it started with, in every process."""
+    if training_args.device.type != "cpu":
+        return
+    choice = training_args.cpu_kernels
+    if choice == "auto" and resumed is not None:
+        choice = read_settings(resumed).get("cpu_kernels", "off")  # older runs had none
+    if training_args.process_index == 0:
+        choice = cpu_kernels.enable(choice)
+    (training_args.cpu_kernels,) = broadcast_object_list([choice])
+    cpu_kernels.enable(training_args.cpu_kernels)
 
 
 def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Path) -> None:
@@ -171,6 +189,7 @@ def finish_run(
     if not run.training_args.quiet:
         print_results(results)
     _write_picture_and_card(run, trainer.model, tokenizer, results)
+    cpu_kernels.disable()
     return results
 
 

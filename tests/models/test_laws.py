@@ -31,6 +31,7 @@ from torch.testing import assert_close
 from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSeq2SeqLM, CompileConfig
 from transformers.cache_utils import StaticLayer
 
+from hf_edu_models import cpu_kernels
 from hf_edu_models.tasks import TASKS
 
 FORMS = pytest.mark.parametrize("form", ["eager", "fused"])
@@ -499,6 +500,20 @@ def test_checkpointed_gradients_are_the_same(case, use_reentrant, form):
         assert (plain is None) == (checkpointed is None)
         if plain is not None:
             assert_close(plain, checkpointed)
+
+
+@pytest.mark.skipif(not cpu_kernels.is_available(), reason="this torch has no oneDNN")
+@pytest.mark.parametrize("case", **by_name(ALL))
+def test_cpu_kernels_change_no_output_and_no_gradient(case):
+    results = []
+    for choice in ("off", "onednn:0,0,0"):
+        model = case.build()
+        with cpu_kernels.enabled(choice):
+            outputs = model(**inputs_for(case), **targets_for(case))
+            outputs.loss.backward()
+        grads = {name: weight.grad for name, weight in model.named_parameters() if weight.grad is not None}
+        results.append((outputs.loss, logits_of(outputs), grads))
+    assert_close(results[1], results[0])
 
 
 @FORMS
