@@ -14,14 +14,20 @@ What oneDNN does not gain, or cannot do (other dtypes, vectors), goes to torch's
 
 from __future__ import annotations
 
+import copy
 import os
+import platform
+import subprocess
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 import torch
-from torch import Tensor
+from huggingface_hub import constants
+from torch import Tensor, nn
 
 VARIABLE = "HF_EDU_CPU_KERNELS"  # what "auto" means: "off" or a choice of `probe`
 LAYOUTS = ("nt", "nn", "tn")  # x W^T of a linear layer, g W of its inputs' gradient, g^T x of its weights'
@@ -30,6 +36,8 @@ PROBE_ROWS, PROBE_SIDES = 64, (64, 128, 256, 512)
 PROBE_ROUNDS = 7
 MIN_GAIN = 1.1
 
+# CPU time, so that other processes do not matter; on Windows it counts in steps of 16 milliseconds.
+_clock = time.perf_counter if sys.platform == "win32" else time.process_time
 _library: torch.library.Library | None = None
 _choice = "off"
 
@@ -72,10 +80,10 @@ def _fastest(functions: list[Callable]) -> list[float]:
     best = [float("inf")] * len(functions)
     for number in range(PROBE_ROUNDS + 1):
         for index, function in enumerate(functions):
-            start = time.perf_counter()
+            start = _clock()
             function()
             if number:
-                best[index] = min(best[index], time.perf_counter() - start)
+                best[index] = min(best[index], _clock() - start)
     return best
 
 
@@ -184,3 +192,60 @@ def _multiply(first: Tensor, second: Tensor, bias: Tensor | None = None) -> Tens
     if not (second.is_contiguous() or weight.is_contiguous()):
         weight = weight.contiguous()
     return torch.ops.mkldnn._linear_pointwise.default(first.contiguous(), weight, bias, "none", [], None)
+
+
+def choose_dtype(name: str, model: nn.Module) -> torch.dtype:
+    """The dtype to run a model in: float32, bfloat16, or with "auto" the faster one.
+
+    bfloat16 is for models of linear layers and attention: the fused loops of recurrent models are written for float32.
+    """
+    if name != "auto":
+        if name not in ("float32", "bfloat16"):
+            raise ValueError(f"dtype must be float32, bfloat16 or auto; got {name!r}")
+        return getattr(torch, name)
+    device = next(model.parameters()).device.type
+    has_attention_only = getattr(model, "_supports_sdpa", False)
+    if not has_attention_only or (device == "cuda" and not torch.cuda.is_bf16_supported()):
+        return torch.float32
+    return torch.bfloat16 if device != "cpu" or has_fast_bfloat16() else torch.float32
+
+
+def has_fast_bfloat16() -> bool:
+    """Whether this CPU computes faster in bfloat16; measured once per machine and kept beside the Hub's cache.
+
+    Another process measures: some virtual machines report AMX and do not allow it, which ends the process.
+    """
+    machine = f"{_cpu_name()}, torch {torch.__version__}, {torch.get_num_threads()} threads"
+    file = Path(constants.HF_HOME) / "hf_edu_models" / "bfloat16.txt"
+    with suppress(OSError):
+        for line in file.read_text("utf-8").splitlines():
+            if line.startswith(machine + ": "):
+                return line.endswith(": faster")
+    code = f"import torch; from {__name__} import measure_bfloat16; measure_bfloat16({torch.get_num_threads()})"
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    answer = "faster" if done.returncode == 0 and float(done.stdout) >= MIN_GAIN else "not faster"
+    with suppress(OSError):  # a read-only home: measured again next time
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a", encoding="utf-8") as lines:
+            lines.write(f"{machine}: {answer}\n")
+    return answer == "faster"
+
+
+def measure_bfloat16(threads: int) -> None:
+    """Print how many times faster a feed-forward network is in bfloat16 than in float32."""
+    torch.set_num_threads(threads)
+    exact = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.LayerNorm(256))
+    rough = copy.deepcopy(exact).bfloat16()
+    inputs = torch.rand(512, 256)
+    with torch.no_grad(), enabled():
+        float32, bfloat16 = _fastest([lambda: exact(inputs), lambda: rough(inputs.bfloat16())])
+    print(float32 / bfloat16)
+
+
+def _cpu_name() -> str:
+    with suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text("utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

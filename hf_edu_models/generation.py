@@ -16,6 +16,7 @@ import transformers
 
 from .batching import map_by_length, visible_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, position_limit, saved_class
+from .cpu_kernels import choose_dtype
 from .pipelines import EduTranslationPipeline
 from .tasks import TASKS, task_of_class
 
@@ -167,11 +168,13 @@ def load_text_writer(
     device: str | None = None,
     trust_remote_code: bool = False,
     only_translation: bool = False,
+    dtype: str | None = None,
 ) -> TranslationWriter | TextContinuer | MaskFiller:
     """Load a checkpoint as the writer of its task; a head that was not saved would be random, so none is added.
 
     Args:
         only_translation: Reject checkpoints of any other task.
+        dtype: float32, bfloat16 or auto; the checkpoint's own by default.
     """
     torch_device = find_device(device)
     config = load_config(name, trust_remote_code)
@@ -188,6 +191,8 @@ def load_text_writer(
             f"{name} holds {saved_class(config)}, which does not translate; use hf-edu generate {name} TEXT"
         )
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
+    if dtype is not None:
+        model = model.to(choose_dtype(dtype, model))
     return task.code("writer")(model, load_tokenizer(name, trust_remote_code), options)
 
 

@@ -1,6 +1,7 @@
 """Products by oneDNN: the numbers of torch's own kernels, wherever they are called from, and only while enabled."""
 
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -131,6 +132,15 @@ def test_nested_and_restored():
     assert torch.equal(left @ right, expected) and cpu_kernels.current() == "off"
 
 
+def test_results_repeat_bit_for_bit():
+    left, right = torch.rand(50, 300), torch.rand(300, 70)
+    with cpu_kernels.enabled(ALWAYS):
+        expected = left @ right
+        for offset in range(1, 8):  # wherever in memory the numbers are
+            moved = torch.empty(left.numel() + offset)[offset:].view_as(left).copy_(left)
+            assert torch.equal(moved @ right, expected)
+
+
 def test_probe_and_environment(monkeypatch):
     monkeypatch.delenv(cpu_kernels.VARIABLE, raising=False)
     choice = cpu_kernels.probe()
@@ -147,6 +157,40 @@ def test_probe_and_environment(monkeypatch):
 def test_wrong_choice(choice):
     with pytest.raises(ValueError, match=f"must be auto, off or a choice that a run has saved; got '{choice}'"):
         cpu_kernels.enable(choice)
+
+
+class Loop(torch.nn.Linear):
+    """A model that is no Transformer."""
+
+
+class Attends(torch.nn.Linear):
+    _supports_sdpa = True
+
+
+def test_dtype(monkeypatch):
+    for is_fast, expected in ((True, torch.bfloat16), (False, torch.float32)):
+        monkeypatch.setattr(cpu_kernels, "has_fast_bfloat16", lambda is_fast=is_fast: is_fast)
+        assert cpu_kernels.choose_dtype("auto", Attends(2, 2)) is expected
+        assert cpu_kernels.choose_dtype("auto", Loop(2, 2)) is torch.float32
+    assert cpu_kernels.choose_dtype("bfloat16", Loop(2, 2)) is torch.bfloat16
+    with pytest.raises(ValueError, match="must be float32, bfloat16 or auto; got 'int8'"):
+        cpu_kernels.choose_dtype("int8", Loop(2, 2))
+
+
+@pytest.mark.parametrize(("code", "output", "is_faster"), [(0, "1.5\n", True), (0, "1.0\n", False), (-4, "", False)])
+def test_bfloat16_is_measured_once(code, output, is_faster, monkeypatch, tmp_path):
+    """In another process; -4 is that of an illegal instruction."""
+    calls = []
+
+    def run(command, **options):
+        calls.append(command)
+        return subprocess.CompletedProcess(command, code, output, "")
+
+    monkeypatch.setattr(cpu_kernels.constants, "HF_HOME", str(tmp_path / "home"))
+    monkeypatch.setattr(cpu_kernels.subprocess, "run", run)
+    assert cpu_kernels.has_fast_bfloat16() is is_faster
+    assert cpu_kernels.has_fast_bfloat16() is is_faster
+    assert len(calls) == 1
 
 
 def test_example_of_the_readme(monkeypatch):

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Columns, Limit, Model, Source, Split, Target, TrustRemoteCode
+from .options import Columns, CpuKernels, Dtype, Limit, Model, Source, Split, Target, TrustRemoteCode
 
 
 def evaluate(
@@ -26,6 +26,8 @@ def evaluate(
     max_length: Annotated[int | None, typer.Option(help="Maximum sequence length in tokens.", min=2)] = None,
     lowercase: Annotated[bool | None, typer.Option(help="Lowercase texts before scoring.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Run on the CPU even if a GPU is available.")] = False,
+    dtype: Dtype = None,
+    cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
     out: Annotated[Path | None, typer.Option(help="Output file for scores and predictions, as JSON.")] = None,
 ) -> None:
@@ -37,18 +39,20 @@ def evaluate(
 
     hf-edu evaluate user/name --dataset my_folder --columns text=body --columns label=topic --out scores.json
     """
+    from ..cpu_kernels import enabled
     from ..data.named_values import named_texts, word_or_list
     from ..run_folder import write_atomically
     from ..training.evaluate_checkpoint import EvaluationRequest, score_checkpoint
     from ..training.run import print_scores
 
-    options = {"num_beams": num_beams, "batch_size": batch_size, "max_length": max_length}
-    options |= {"lowercase": lowercase, "cpu": cpu}
+    options: dict[str, Any] = {"num_beams": num_beams, "batch_size": batch_size, "max_length": max_length}
+    options |= {"lowercase": lowercase, "cpu": cpu, "dtype": dtype}
     mapping: dict[str, Any] = {name: word_or_list(value) for name, value in named_texts("columns", columns)}
     request = EvaluationRequest(
         checkpoint, dataset, split, source, target, mapping, limit, options, trust_remote_code=trust_remote_code
     )
-    scored = score_checkpoint(request)
+    with enabled(cpu_kernels):
+        scored = score_checkpoint(request)
     print_scores(checkpoint, {split: scored.scores})
     if out is not None:
         content = {"checkpoint": checkpoint, "split": split, "scores": scored.scores, "predictions": scored.rows}

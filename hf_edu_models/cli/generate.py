@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchSize, Device, MaxNewTokens, Model, NumBeams, TrustRemoteCode
+from .options import BatchSize, CpuKernels, Device, Dtype, MaxNewTokens, Model, NumBeams, TrustRemoteCode
 from .text_lines import InputFile, OutputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -35,6 +35,8 @@ def generate(
     seed: Annotated[int | None, typer.Option(help="Random seed for sampling.")] = None,
     num_return_sequences: Annotated[int, typer.Option(min=1, help="Number of output lines per input line.")] = 1,
     device: Device = None,
+    dtype: Dtype = None,
+    cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Generate text: translate, continue a prompt, or fill in masked tokens.
@@ -49,6 +51,7 @@ def generate(
     """
     from transformers import set_seed
 
+    from ..cpu_kernels import enabled
     from ..generation import GenerationOptions, generate_lines, load_text_writer
 
     options = GenerationOptions(
@@ -56,10 +59,10 @@ def generate(
     )
     check_files(text, file, out)
     only_translation = context.info_name == "translate"
-    write = load_text_writer(model, options, device, trust_remote_code, only_translation=only_translation)
+    write = load_text_writer(model, options, device, trust_remote_code, only_translation=only_translation, dtype=dtype)
     if seed is not None:
         set_seed(seed)
-    with open_lines(text, file, out) as lines:
+    with open_lines(text, file, out) as lines, enabled(cpu_kernels):
         for line, outputs in generate_lines(write, lines.inputs, options, lines.is_interactive):
             lines.write(line, outputs)
     log_truncated(write.num_truncated)

@@ -25,6 +25,13 @@ NumBeams = Annotated[int, typer.Option(help="Number of beams for beam search; 1 
 MaxNewTokens = Annotated[int | None, typer.Option(help="Maximum number of tokens to generate.", min=1)]
 BatchSize = Annotated[int, typer.Option(help="Batch size.", min=1)]
 Device = Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1 or mps; default the GPU if one is available.")]
+CpuKernels = Annotated[
+    str, typer.Option(help="auto: oneDNN for the matrix products that it computes faster than MKL on this CPU; or off.")
+]
+Dtype = Annotated[
+    str | None,
+    typer.Option(help="float32, bfloat16, or auto: the faster one on this machine. Default the checkpoint's."),
+]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 _figure = typer.Option(help="Output figure, .png or .svg.")
 Figure = Annotated[Path, _figure]

@@ -10,6 +10,7 @@ from typing import Any
 from transformers import PreTrainedModel, default_data_collator
 
 from ..checkpoints import load_with_head
+from ..cpu_kernels import choose_dtype
 from ..data.collators import collator_for
 from ..data.corpora import load_corpus
 from ..data.encoding import encode_corpus
@@ -38,7 +39,7 @@ class EvaluationRequest:
 
     Args:
         dataset: another dataset than the run's own; `columns` maps its columns.
-        options: `num_beams`, `batch_size`, `max_length` and `lowercase` override the run's settings; `cpu`.
+        options: `num_beams`, `batch_size`, `max_length` and `lowercase` override the run's settings; `cpu`; `dtype`.
     """
 
     checkpoint: str
@@ -55,6 +56,8 @@ class EvaluationRequest:
 def score_checkpoint(request: EvaluationRequest) -> Scored:
     """Load a checkpoint and score it on a split; without a dataset, on the data of its run."""
     model, tokenizer = load_with_head(request.checkpoint, request.trust_remote_code)
+    if request.options.get("dtype"):
+        model = model.to(choose_dtype(request.options["dtype"], model))
     task = _task_of_model(model, request.checkpoint)
     args = arguments_for(request)
     corpus = _load_split(request, args, task)

@@ -10,6 +10,7 @@ import torch
 import yaml
 from tiny_runs import arguments
 
+from hf_edu_models import cpu_kernels
 from hf_edu_models.redaction import clean_value
 from hf_edu_models.run_folder import SETTINGS, read_settings
 from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets, recipe_files
@@ -194,6 +195,26 @@ def test_resuming_needs_the_same_settings(tmp_path):
     (tmp_path / "checkpoint-12").mkdir()
     resumed = start(tmp_path, *small, "--seed", "3", "--num_train_epochs", "9", resume=True)
     assert resumed.checkpoint == str(tmp_path / "checkpoint-12")  # by number, not by name
+
+
+@pytest.mark.skipif(not cpu_kernels.is_available(), reason="this torch has no oneDNN")
+def test_a_resumed_run_keeps_its_cpu_kernels(tmp_path, monkeypatch):
+    """Those of its start, whatever a probe would choose now; a run from before there was a choice had none."""
+    monkeypatch.setenv(cpu_kernels.VARIABLE, "onednn:20,20,20")
+    with cpu_kernels.enabled("off"):  # restored afterwards
+        assert start(tmp_path).training_args.cpu_kernels == cpu_kernels.current() == "onednn:20,20,20"
+        (tmp_path / "checkpoint-4").mkdir()
+        monkeypatch.setenv(cpu_kernels.VARIABLE, "off")
+        start(tmp_path, resume=True)
+        assert cpu_kernels.current() == read_settings(tmp_path)["cpu_kernels"] == "onednn:20,20,20"
+        start(tmp_path, "--cpu_kernels", "off", resume=True)
+        assert cpu_kernels.current() == "off"
+        (tmp_path / SETTINGS).write_text("dataset: reverse")
+        monkeypatch.setenv(cpu_kernels.VARIABLE, "onednn:20,20,20")
+        start(tmp_path, resume=True)
+        assert cpu_kernels.current() == read_settings(tmp_path)["cpu_kernels"] == "off"
+    with pytest.raises(ValueError, match="cpu_kernels must be auto, off or a choice"):
+        parse("--dataset", "reverse", "--cpu_kernels", "fast")
 
 
 def test_resuming_without_a_checkpoint_starts_a_new_run(tmp_path):

@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 from tiny_runs import KillAtFile, KillAtStep, in_process, run_case
 from torch import equal
 
-from hf_edu_models.run_folder import UNFINISHED, list_checkpoints, log_history, read_results, read_settings
+from hf_edu_models.run_folder import UNFINISHED, list_checkpoints, log_history, read_results
 from hf_edu_models.training.presets import recipes_folder
 
 IGNORED = ("runtime", "per_second", "train_loss", "total_flos")  # times, and totals since the last start
@@ -69,17 +69,6 @@ KILLS = {
 def test_killed_in_training(name, whole, tmp_path):
     run_with_kills(name, tmp_path, [KillAtStep(step) for step in KILLS[name]])
     assert_same_end(tmp_path, whole(name)[0])
-
-
-def test_a_resumed_run_keeps_its_cpu_kernels(whole, tmp_path):
-    """Those of its start, although they would be off by default here; their weights differ in the last bits."""
-    for name, kill in (("run", KillAtStep(8)), ("whole", None)):
-        in_process(run_case, "random order", tmp_path / name, kill=kill, cpu_kernels="onednn:4,4,4")
-    assert in_process(run_case, "random order", tmp_path / "run", resume=True) == 0
-    assert_same_end(tmp_path / "run", tmp_path / "whole")
-    assert read_settings(tmp_path / "run")["cpu_kernels"] == "onednn:4,4,4"
-    weights, others = (load_file(run / "model.safetensors") for run in (tmp_path / "run", whole("random order")[0]))
-    assert not all(equal(weights[name], others[name]) for name in weights)
 
 
 def test_killed_while_saving(whole, tmp_path):
