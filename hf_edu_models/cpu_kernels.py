@@ -30,11 +30,11 @@ from huggingface_hub import constants
 from torch import Tensor, nn
 
 VARIABLE = "HF_EDU_CPU_KERNELS"  # what "auto" means: "off" or a choice of `probe`
-LAYOUTS = ("nt", "nn", "tn")  # x W^T of a linear layer, g W of its inputs' gradient, g^T x of its weights'
-SMALLEST_SIDE = 4  # below it a product is one of vectors, which MKL does better
-PROBE_ROWS, PROBE_SIDES = 64, (64, 128, 256, 512)
-PROBE_ROUNDS = 7
-MIN_GAIN = 1.1
+_LAYOUTS = ("nt", "nn", "tn")  # x W^T of a linear layer, g W of its inputs' gradient, g^T x of its weights'
+_SMALLEST_SIDE = 4  # below it a product is one of vectors, which MKL does better
+_PROBE_ROWS, _PROBE_SIDES = 64, (64, 128, 256, 512)
+_PROBE_ROUNDS = 7
+_MIN_GAIN = 1.1
 
 # CPU time, so that other processes do not matter; on Windows it counts in steps of 16 milliseconds.
 _clock = time.perf_counter if sys.platform == "win32" else time.process_time
@@ -52,33 +52,33 @@ def probe() -> str:
     """Time both libraries on this machine, in some tens of milliseconds.
 
     Returns:
-        "off", or "onednn:" and, for each of LAYOUTS, the base-2 logarithm of the number of multiplications from which
+        "off", or "onednn:" and, for each of _LAYOUTS, the base-2 logarithm of the number of multiplications from which
         oneDNN is faster; "-" where it never is.
     """
     if not is_available() or _library is not None:
         return _choice
-    smallest = [_smallest_gain(layout) for layout in LAYOUTS]
+    smallest = [_smallest_gain(layout) for layout in _LAYOUTS]
     return "off" if not any(smallest) else "onednn:" + ",".join(str(size or "-") for size in smallest)
 
 
 def _smallest_gain(layout: str) -> int | None:
     """Logarithm of the smallest product from which on oneDNN is faster in all that are timed."""
     found = None
-    for side in reversed(PROBE_SIDES):
-        first, second = torch.rand(PROBE_ROWS, side) - 0.5, torch.rand(side, side) - 0.5
+    for side in reversed(_PROBE_SIDES):
+        first, second = torch.rand(_PROBE_ROWS, side) - 0.5, torch.rand(side, side) - 0.5
         first = first if layout[0] == "n" else first.t().contiguous().t()
         second = second if layout[1] == "n" else second.t().contiguous().t()
         mkl, onednn = _fastest([lambda: torch.mm(first, second), lambda: _multiply(first, second)])  # noqa: B023
-        if mkl < MIN_GAIN * onednn:
+        if mkl < _MIN_GAIN * onednn:
             break
-        found = (PROBE_ROWS * side * side).bit_length() - 1
+        found = (_PROBE_ROWS * side * side).bit_length() - 1
     return found
 
 
 def _fastest(functions: list[Callable]) -> list[float]:
     """Shortest time of each; their rounds are interleaved, and the first is a warm-up."""
     best = [float("inf")] * len(functions)
-    for number in range(PROBE_ROUNDS + 1):
+    for number in range(_PROBE_ROUNDS + 1):
         for index, function in enumerate(functions):
             start = _clock()
             function()
@@ -142,10 +142,10 @@ def read_choice(choice: str) -> dict[str, float] | None:
         return None
     library, _, sizes = choice.partition(":")
     words = sizes.split(",")
-    if library != "onednn" or len(words) != len(LAYOUTS) or not all(word.isdecimal() or word == "-" for word in words):
+    if library != "onednn" or len(words) != len(_LAYOUTS) or not all(word.isdecimal() or word == "-" for word in words):
         raise ValueError(f"cpu_kernels must be auto, off or a choice that a run has saved; got {choice!r}")
     return {
-        layout: float("inf") if word == "-" else 2.0 ** int(word) for layout, word in zip(LAYOUTS, words, strict=True)
+        layout: float("inf") if word == "-" else 2.0 ** int(word) for layout, word in zip(_LAYOUTS, words, strict=True)
     }
 
 
@@ -159,7 +159,7 @@ def _kernels(limits: dict[str, float]) -> dict[str, Callable]:
     def gains(first: Tensor, second: Tensor) -> bool:
         (rows, inner), columns = first.shape, second.shape[1]
         limit = of_row_major[second.stride(0) == 1] if first.stride(1) == 1 else limits["tn"]
-        is_matrix = rows >= SMALLEST_SIDE and inner >= SMALLEST_SIDE and columns >= SMALLEST_SIDE
+        is_matrix = rows >= _SMALLEST_SIDE and inner >= _SMALLEST_SIDE and columns >= _SMALLEST_SIDE
         return rows * inner * columns >= limit and is_matrix and first.dtype is torch.float32
 
     def onednn_mm(first: Tensor, second: Tensor) -> Tensor:
@@ -221,10 +221,10 @@ def has_fast_bfloat16() -> bool:
         for line in file.read_text("utf-8").splitlines():
             if line.startswith(machine + ": "):
                 return line.endswith(": faster")
-    code = f"import torch; from {__name__} import measure_bfloat16; measure_bfloat16({torch.get_num_threads()})"
+    code = f"import torch; from {__name__} import _measure_bfloat16; _measure_bfloat16({torch.get_num_threads()})"
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
-    answer = "faster" if done.returncode == 0 and float(done.stdout) >= MIN_GAIN else "not faster"
+    answer = "faster" if done.returncode == 0 and float(done.stdout) >= _MIN_GAIN else "not faster"
     with suppress(OSError):  # a read-only home: measured again next time
         file.parent.mkdir(parents=True, exist_ok=True)
         with file.open("a", encoding="utf-8") as lines:
@@ -232,7 +232,7 @@ def has_fast_bfloat16() -> bool:
     return answer == "faster"
 
 
-def measure_bfloat16(threads: int) -> None:
+def _measure_bfloat16(threads: int) -> None:
     """Print how many times faster a feed-forward network is in bfloat16 than in float32."""
     torch.set_num_threads(threads)
     exact = nn.Sequential(nn.Linear(256, 1024), nn.GELU(), nn.Linear(1024, 256), nn.LayerNorm(256))
