@@ -3,7 +3,7 @@
     python recipes/benchmarks/bench_training.py                              # every rung, a minute or two
     python recipes/benchmarks/bench_training.py --rungs bert gpt --rounds 15
 
-A step is a forward pass, a backward pass and an update of fused AdamW, on one batch without padding of the preset's size.
+A step is a forward pass, a backward pass and an update of fused AdamW, on one batch of the preset's size, not padded.
 "MKL" is torch as it is; "chosen" uses what the probe of `cpu_kernels` chose on this machine. The two take turns on the
 same model, and the medians of their CPU time are compared. "share" is the FLOP/s of the step's matrix products, divided
 by the FLOP/s of one large product with the best kernel that torch has here, MKL's or oneDNN's.
