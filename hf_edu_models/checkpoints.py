@@ -11,6 +11,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -115,11 +116,19 @@ def check_exists(name: str) -> None:
             )
         return
     is_path = not _HUB_ID.fullmatch(name) or (os.sep in name and path.parent.is_dir())
-    if is_path or not _is_on_hub(name):
+    near = _near_matches(name)
+    if near and not is_path and not _is_cached(name):  # an answer before the network is waited for
+        print(f"{name} is not on this machine{near} Asking the Hub for it.", file=sys.stderr, flush=True)
+    if is_path or not (_is_cached(name) or _is_on_hub(name)):
         where = "" if is_path else ", and no Hub that can be reached has it"
-        raise FileNotFoundError(
-            f"{name} does not exist{where}; give a run, a checkpoint or a Hub id{_near_matches(name)}"
-        )
+        raise FileNotFoundError(f"{name} does not exist{where}; give a run, a checkpoint or a Hub id{near}")
+
+
+def _is_cached(name: str) -> bool:
+    """Whether a Hub model has been downloaded before."""
+    from huggingface_hub import constants
+
+    return (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir()
 
 
 def _is_on_hub(name: str) -> bool:
@@ -127,8 +136,6 @@ def _is_on_hub(name: str) -> bool:
     from huggingface_hub import HfApi, constants
     from huggingface_hub.errors import HfHubHTTPError
 
-    if (Path(constants.HF_HUB_CACHE) / f"models--{name.replace('/', '--')}").is_dir():
-        return True
     if constants.HF_HUB_OFFLINE:
         return False
     try:

@@ -363,11 +363,8 @@ def table_rows(predictor: Predictor, file: Path, columns: Mapping[str, str]) -> 
     known = {name: known_column(name, available) for name in (*predictor.columns, *predictor.optional_columns)}
     origin = {name: column for name, column in known.items() if column} | check_columns(available, columns)
     if not origin:
-        first = predictor.columns[0]
-        raise ValueError(
-            f"{file.name} has the columns {', '.join(available)}; which one is {first}? "
-            f"--columns {first}={available[0]}"
-        )
+        first, names = predictor.columns[0], ", ".join(available)
+        raise ValueError(f"{file.name} has the columns {names}; which one is {first}? --columns {first}={available[0]}")
     for row in dataset:
         yield {
             name: row[column] if isinstance(column, str) else [row[each] for each in column]

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .loading import read_corpus
-from .options import Columns, DataOptions, Seed, Source, Target
+from .options import Columns, DataOptions, NoHeader, Seed, Source, Target
 
 _MAX_CELL_LENGTH = 200
 
@@ -33,6 +33,7 @@ def show_corpus(
         list[str] | None, typer.Option(help="Class name, in order, for streams with text labels; can be repeated.")
     ] = None,
     option: DataOptions = None,
+    no_header: NoHeader = False,
 ) -> None:
     """Show the splits, columns and first rows of a corpus."""
     from ..data.named_values import named_texts, named_values, word_or_list
@@ -49,7 +50,8 @@ def show_corpus(
         revision=revision,
         seed=seed,
         streaming=streaming,
-        **named_values("option", option),
+        **({"header": False} if no_header else {}),
+        **named_values("data_options", option),
     )
     if split is not None and split not in corpus:
         raise ValueError(f"{name_or_path} has no split {split!r}; it has {', '.join(corpus)}")

@@ -16,7 +16,9 @@ from .options import MaxNewTokens, Model, TrustRemoteCode
 def attention(
     model: Model,
     text: Annotated[str, typer.Argument(help="Input text.")],
-    out: Annotated[Path, typer.Option(help="Output file: .html page, .png or .svg figure, .json or .npz arrays.")],
+    out: Annotated[
+        Path, typer.Option(help="Output file: .html page, .png or .svg figure, .json or .npz arrays.")
+    ] = Path("map.html"),
     target: Annotated[
         str | None, typer.Option(help="Target text for teacher forcing; default the generated text.")
     ] = None,

@@ -18,7 +18,16 @@ Columns = Annotated[
     typer.Option("--columns", "--column", help="Column mapping, ours=theirs or ours=position; can be repeated."),
 ]
 DataOptions = Annotated[
-    list[str] | None, typer.Option(help="Option of a built-in corpus, name=value; can be repeated.")
+    list[str] | None,
+    typer.Option(
+        "--data-options",
+        "--data_options",
+        "--option",
+        help="Further argument of the corpus, name=value: languages=en, encoding=latin-1; can be repeated.",
+    ),
+]
+NoHeader = Annotated[
+    bool, typer.Option("--no-header", "--no_header", help="The first line of a table has no column names.")
 ]
 Limit = Annotated[int | None, typer.Option(help="Use only the first N rows.", min=1)]
 NumBeams = Annotated[int, typer.Option(help="Number of beams for beam search; 1 is greedy decoding.", min=1)]

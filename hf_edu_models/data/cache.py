@@ -1,4 +1,4 @@
-"""The cache on disk: an entry is named by a hash of its content, and is complete or absent."""
+"""The cache on disk: an entry is named by a hash of its content, is complete or absent, and is rebuilt if damaged."""
 
 from __future__ import annotations
 
@@ -10,14 +10,19 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from .checks import causes
+from .notes import note
 
 if TYPE_CHECKING:
     from datasets import Dataset
     from transformers import PreTrainedTokenizerBase
 
 _ROWS_PER_UPDATE = 10_000
+_Function = TypeVar("_Function", bound=Callable)
 
 
 def cache_folder(cache_dir: str | os.PathLike | None = None) -> Path:
@@ -80,11 +85,57 @@ def build_once(folder: Path, build: Callable[[Path], None]) -> Path:
     return folder
 
 
+def rebuild_damaged(function: _Function) -> _Function:
+    """Decorate a function that reads the cache: an entry that cannot be read is named, deleted and built again."""
+
+    @wraps(function)
+    def run(*arguments: Any, **options: Any) -> Any:
+        deleted: set[Path] = set()
+        while True:
+            try:
+                return function(*arguments, **options)
+            except (ValueError, OSError) as error:  # pyarrow's own errors are of these two kinds
+                file = _unreadable_file(error)
+                entry = None if file is None else _entry_of(file, options.get("cache_dir"))
+                if entry is None or entry in deleted:
+                    raise
+                note(f"{file} in the cache is damaged or truncated; it is deleted and built again")
+                deleted.add(entry)
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+
+    return run  # type: ignore[return-value]
+
+
+def _unreadable_file(error: BaseException) -> Path | None:
+    """The Arrow file that could not be read. The errors do not name it, but the functions of `datasets` know it."""
+    for each in causes(error):
+        trace = each.__traceback__
+        while trace is not None:
+            if trace.tb_frame.f_code.co_name.endswith("arrow_table_from_file"):
+                return Path(trace.tb_frame.f_locals["filename"])
+            trace = trace.tb_next
+    return None
+
+
+def _entry_of(file: Path, cache_dir: str | os.PathLike | None) -> Path | None:
+    """What to delete so that a file is built again; None for a file outside the cache, which is somebody's data."""
+    import datasets
+
+    own = cache_folder(cache_dir)
+    if own not in file.parents and Path(datasets.config.HF_DATASETS_CACHE) not in file.parents:
+        return None
+    kind, *inside = file.relative_to(own).parts if own in file.parents else ("files",)
+    if kind == "encoded" or file.name.startswith("cache-"):  # the result of `Dataset.map`
+        return file
+    return file.parent if kind == "files" else own / kind / inside[0]
+
+
 def worker_count(num_proc: int | None, rows: int) -> int | None:
     """`num_proc` for `Dataset.map`; None, which starts no process, where there is one worker or fewer rows."""
     return num_proc if num_proc and 1 < num_proc <= rows else None
 
 
+@rebuild_damaged
 def cached_map(
     dataset: Dataset,
     function: Callable,

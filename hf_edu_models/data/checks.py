@@ -67,8 +67,8 @@ def broken_json(file: Path, encoding: str) -> str | None:
     return None
 
 
-def check_texts(corpus: Mapping[str, Any]) -> None:
-    """Raise an error for a column of texts that holds something else, or nothing in some rows."""
+def check_texts(corpus: Mapping[str, Any], name_of_data: str = "the data") -> None:
+    """Raise an error for a column of texts that holds something else, or nothing in some rows, or blanks in all."""
     import datasets
 
     for split, dataset in corpus.items():
@@ -77,13 +77,30 @@ def check_texts(corpus: Mapping[str, Any]) -> None:
             inner = getattr(feature, "feature", feature)
             dtype = inner.dtype if isinstance(inner, datasets.Value) else type(inner).__name__
             if dtype not in ("string", "large_string"):
-                raise ValueError(
-                    f"the column {name!r} holds {'nothing' if dtype == 'null' else dtype}, not text; choose another "
-                    f"with --columns {name}=NAME, or write its values as text (in .jsonl with quotes)"
-                )
+                raise ValueError(_not_text(name, inner, dtype))
             may_be_empty = name == "text" and "label" not in dataset.features  # a line of running text
             if not may_be_empty and hasattr(dataset, "data") and dataset.data.column(name).null_count:
                 check_filled(split, name, read_column(dataset, name))
+            if name == "text" and hasattr(dataset, "data") and not _has_text(dataset):
+                raise ValueError(f"{name_of_data} has no text: all {len(dataset)} rows of {split} are blank")
+
+
+def _has_text(dataset: Any) -> bool:
+    """Whether some row has text; the first rows nearly always answer."""
+    texts = (text for batch in dataset.select_columns("text").iter(1_000) for text in batch["text"])
+    return any(text and not text.isspace() for text in texts)
+
+
+def _not_text(name: str, feature: Any, dtype: str) -> str:
+    if isinstance(feature, dict) and feature:
+        return (
+            f"the column {name!r} is nested ({', '.join(feature)}); choose one of its fields with --columns "
+            f"{name}=COLUMN.{next(iter(feature))}"
+        )
+    return (
+        f"the column {name!r} holds {'nothing' if dtype == 'null' else dtype}, not text; choose another with --columns "
+        f"{name}=NAME, or write its values as text (in .jsonl with quotes)"
+    )
 
 
 def check_filled(split: str, column: str, values: list) -> None:

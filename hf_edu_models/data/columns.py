@@ -82,7 +82,7 @@ def plan_columns(
     origin = {name: origin[name] for name in names if origin[name] is not None}
     used = {"sent2", "translation"}
     for value in origin.values():
-        used |= {value} if isinstance(value, str) else set(value)
+        used |= {value, value.partition(".")[0]} if isinstance(value, str) else set(value)
     left_out = tuple(name for name in available if name not in used)
     return Plan(task, origin, _is_flipped(task, origin, available), left_out)
 
@@ -129,6 +129,8 @@ def check_columns(available: list[str], columns: Mapping[str, Any] | None) -> di
             return column
         if str(column).isdigit() and int(column) < len(available):
             return available[int(column)]
+        if str(column).partition(".")[0] in available:
+            return column  # a field of a nested column
         raise ValueError(f"columns maps {name!r} to {column!r}, which does not exist; there are {_names(available)}")
 
     return {
@@ -204,6 +206,8 @@ def known_column(name: str, available: list[str]) -> Any:
             return spelling[candidate]
         if not isinstance(candidate, str) and all(column in spelling for column in candidate):
             return tuple(spelling[column] for column in candidate)
+    if name == "context" and "question" in spelling and known_column("choices", available):
+        return spelling["question"]  # of a multiple choice
     if name == "choices":
         found = {column: _CHOICE.fullmatch(column) for column in available}
         numbered = sorted((int(match[2]), column) for column, match in found.items() if match)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .builtin import BUILTINS, builtin_options, load_builtin
+from .cache import rebuild_damaged
 from .checks import check_texts
 from .columns import column_names, plan_columns
 from .concatenate import concatenate_corpora, is_concatenation
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from datasets import DatasetDict, IterableDatasetDict
 
 
+@rebuild_damaged
 def load_corpus(
     name_or_path: str | os.PathLike,
     *,
@@ -87,7 +89,7 @@ def load_corpus(
     if plan.left_out:
         note(f"{os.path.basename(name)} is read for {plan.task}; columns left out: {', '.join(plan.left_out)}")
     mapped = {split: map_columns(dataset, plan) for split, dataset in raw.items()}
-    check_texts(mapped)
+    check_texts(mapped, os.path.basename(name))
     mapped = mapped if streaming else convert_tags(mapped, os.path.basename(name))
     named = name_labels(mapped, label_names, streaming)
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)

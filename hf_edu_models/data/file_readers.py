@@ -27,6 +27,8 @@ def _read_conll(file: str, encoding: str) -> Iterator[dict[str, list[str]]]:
     """One row per sentence, one list per column: `tokens` first and `tags` last, or the ten of CoNLL-U."""
     lines = _lines(file, encoding)
     width, is_universal = _layout(lines)
+    if width == 0:
+        raise ValueError(f"{file} has no rows: all of its lines are blank")
     if width < 2:
         raise ValueError(f"{file} has one column; a line of a CoNLL file holds a word and its tag")
     names = _CONLLU if is_universal else ("tokens", *map(str, range(1, width - 1)), "tags")

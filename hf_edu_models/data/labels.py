@@ -37,8 +37,8 @@ def _name_column(
     inner = getattr(feature, "feature", feature)
     if not isinstance(inner, datasets.ClassLabel | datasets.Value):
         raise ValueError(
-            f"the column {column!r} holds {_kind(inner)}, not classes or numbers; choose another with --columns "
-            f"{column}=NAME"
+            f"the column {column!r} holds {_kind(inner)}, not classes or numbers; write all of them as text or all as "
+            f"numbers, or choose another with --columns {column}=NAME"
         )
     for split, dataset in () if streaming else corpus.items():
         check_filled(split, column, read_column(dataset, column))

@@ -13,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content
+from .cache import build_once, cache_folder, code_version, content_of, fingerprint, rebuild_damaged, tokenizer_content
 from .columns import by_split, check_in_memory, read_column
 from .labels import IGNORE_INDEX
 
 _ROWS_AT_ONCE = 1_000
 
 
+@rebuild_damaged
 def group_into_blocks(
     corpus: Any,
     tokenizer: Any,
@@ -70,6 +71,7 @@ def group_into_blocks(
     return _build(corpus, tokenizer, join, ["blocks", block_size, drop_last, overlap], split, cache_dir)
 
 
+@rebuild_damaged
 @by_split
 def contiguous_streams(
     corpus: Any,

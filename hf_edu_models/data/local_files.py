@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,12 @@ def missing_path(path: Path) -> FileNotFoundError:
     folder = path
     while not folder.exists():
         folder = folder.parent
+    names = [file.name for file in folder.iterdir()] if folder.is_dir() else []
+    near = difflib.get_close_matches(path.relative_to(folder).parts[0], names, cutoff=0.75)
+    if near:
+        return FileNotFoundError(
+            f"{path} does not exist; did you mean {' or '.join(str(folder / name) for name in near)}?"
+        )
     return FileNotFoundError(f"{path} does not exist; {folder} has {_listing(folder)}")
 
 
@@ -244,9 +251,12 @@ def _read(path: Path, builder: str, **options: Any):
             sentence = f"cannot be read: {first_line}; is a file truncated?"
         raise ValueError(f"{path} {sentence}") from problem
     except ValueError as problem:
-        if "no data" not in str(problem):
-            raise
-        raise ValueError(f"{path} has no rows; is a header all that it has?") from problem
+        if "no data" in str(problem):
+            raise ValueError(f"{path} has no rows; is a header all that it has?") from problem
+        for file in (file for file in _files(path) if file.suffix in (".json", ".jsonl")):
+            if place := broken_json(file, _encoding(options)):
+                raise ValueError(f"{path} cannot be read: {place}; fix the line, or remove it") from problem
+        raise
 
 
 def _load_pair(source: Path, target: Path, options: dict[str, Any]):

@@ -67,10 +67,19 @@ def _build_columns(batch: dict[str, list], built: dict[str, Any], flipped: bool)
         elif origin in batch:
             values = batch[origin]
         else:
-            column, _, language = origin.partition(".")
-            values = [row[language] for row in batch[column]]
+            values = [_field(value, *origin.split(".")) for value in batch[origin.partition(".")[0]]]
         columns[_temporary(name)] = values
     return columns
+
+
+def _field(value: Any, column: str, *path: str) -> Any:
+    """A field of a nested value: `translation.de`."""
+    for name in path:
+        if not isinstance(value, dict) or name not in value:
+            fields = ", ".join(value) if isinstance(value, dict) else "no fields"
+            raise ValueError(f"the column {column!r} has no field {name!r}; it has {fields}")
+        value = value[name]
+    return value
 
 
 def _answers(texts: Any, starts: Any) -> dict[str, list]:

@@ -17,7 +17,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .cache import build_once, cache_folder, code_version, content_of, fingerprint, tokenizer_content, worker_count
+from .cache import (
+    build_once,
+    cache_folder,
+    code_version,
+    content_of,
+    fingerprint,
+    rebuild_damaged,
+    tokenizer_content,
+    worker_count,
+)
 from .columns import by_split, check_in_memory, read_column
 from .sentences import cut_sentences
 
@@ -29,6 +38,7 @@ _SENTENCES_AT_ONCE = 2_000
 Span = tuple[int, int]  # first token, token after the last one
 
 
+@rebuild_damaged
 @by_split
 def build_nsp_pairs(
     corpus: Any,

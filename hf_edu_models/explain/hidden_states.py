@@ -87,7 +87,8 @@ class TextEncoder:
         file, texts = Path(file), list(texts)
         unfinished = file.with_name(f".{file.name}")
         try:
-            vectors: Any = np.lib.format.open_memmap(unfinished, "w+", np.float32, (len(texts), self.size))
+            shape = (len(texts), self.size)
+            vectors: Any = np.lib.format.open_memmap(unfinished, "w+", np.float32, shape)
             for row, (text, vector) in enumerate(self(texts)):
                 vectors[row] = vector
                 if report is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import json
 import sys
@@ -12,19 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import HfArgumentParser, Seq2SeqTrainingArguments
+from transformers import Seq2SeqTrainingArguments
 
 from ..cpu_kernels import read_choice
 from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
+from .flags import build_parser, expand_flags, flag_value, unknown_flag
 from .presets import load_preset, preset_names
 
 _OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
 _MIXED_PRECISION = ("auto", "no", "bf16")
-
-
-class _HelpFormatter(argparse.ArgumentDefaultsHelpFormatter, argparse.RawDescriptionHelpFormatter):
-    """Shows defaults, and keeps the line breaks of a recipe's docstring."""
 
 
 def _option(default: Any, text: str) -> Any:
@@ -46,6 +42,7 @@ class RecipeArguments:
     data_options: list[str] | None = _option(
         None, "Further arguments of the corpus, as name=value: languages=en,de, unit=paragraph or header=false."
     )
+    no_header: bool = _option(False, "The first line of a .csv or .tsv file has no column names.")
     train_size: int | None = _option(None, "Number of rows of the train split.")
     validation_size: int | None = _option(
         None, "Number of rows of the validation split; taken from the train split if the dataset has none."
@@ -89,7 +86,8 @@ class RecipeArguments:
         """Arguments of `load_corpus`: `load_corpus(args.dataset, **args.corpus)`."""
         names = ("task", "source", "target", "columns", "train_size", "validation_size", "test_size")
         values = {name: getattr(self, name) for name in names} | {"config": self.dataset_config}
-        return {name: value for name, value in values.items() if value not in (None, {})} | self.data_options
+        header = {"header": False} if self.no_header else {}
+        return {name: value for name, value in values.items() if value not in (None, {})} | header | self.data_options
 
 
 @dataclass
@@ -205,48 +203,38 @@ def parse_arguments(
         argv: Flags; those of the command line by default.
         arguments: Class of the recipe's own arguments, see `arguments_class`.
     """
-    argv = sys.argv[1:] if argv is None else list(argv)
-    file, section, preset = Path(recipe), section_of(recipe), _flag_value(argv, "preset")
+    argv = expand_flags(sys.argv[1:] if argv is None else list(argv))
+    file, section, preset = Path(recipe), section_of(recipe), flag_value(argv, "preset")
+    show_all = "--help-all" in argv or "--help_all" in argv
+    parser = build_parser(file, (arguments, RunArguments), show_all)
+    if show_all or {"--help", "-h"} & set(argv):
+        parser.print_help()
+        sys.exit(0)
     settings, notes = load_preset(preset, section) if preset else ({}, {})
     model = settings.pop("model", {})
     _check_settings(settings, preset, (arguments, RunArguments))
-    if _flag_value(argv, "dataset") and "dataset" in settings:
-        for name in ("dataset_config", "columns", "source", "target", "data_options"):
+    dataset = flag_value(argv, "dataset")
+    if dataset and "dataset" in settings:
+        notes = notes if _is_data_of(preset, settings, dataset) else {}
+        for name in ("dataset_config", "task", "columns", "source", "target", "data_options"):
             settings.pop(name, None)  # it belongs to the preset's own dataset
-    parser = _build_parser(file, arguments)
     parser.set_defaults(**_to_flags(settings), output_dir=f"runs/{section}-{preset or 'run'}")
     args, training_args, unknown = parser.parse_args_into_dataclasses(
         argv, return_remaining_strings=True, look_for_args_file=False
     )
     if unknown:
-        raise ValueError(f"{file.name} has no option {unknown[0]!r}; --help lists them all")
+        raise unknown_flag(unknown[0], parser)
     args.notes, args.recipe, args.argv = notes, file.name, argv
     if args.init_from is not None:  # the sizes are those of the checkpoint; regularisation may differ
         model = {name: value for name, value in model.items() if name.endswith(("dropout", "label_smoothing"))}
     args.model = model | args.model
     if args.dataset is None:
         presets = f"give --preset (one of {', '.join(preset_names(section))}) or --dataset"
-        raise ValueError(f"{file.name} needs data: {notes.get('get_data', 'give --dataset') if preset else presets}")
+        raise ValueError(f"the recipe needs data: {notes.get('get_data', 'give --dataset') if preset else presets}")
     if training_args.label_smoothing_factor:  # done inside the model, which never materialises all logits
         args.model["label_smoothing"] = training_args.label_smoothing_factor
         training_args.label_smoothing_factor = 0.0
     return args, training_args
-
-
-def _build_parser(file: Path, arguments: type[RecipeArguments]) -> HfArgumentParser:
-    parser = HfArgumentParser(
-        (arguments, RunArguments),
-        prog=file.name,
-        usage="%(prog)s --preset NAME [options]",
-        description=file.read_text("utf-8").split('"""')[1] if file.is_file() else "",
-        formatter_class=_HelpFormatter,
-        allow_abbrev=False,
-    )
-    parser.error = _raise_parser_error
-    for action in parser._actions:
-        if action.dest in ("columns", "data_options", "model"):
-            action.__class__ = argparse._ExtendAction  # the flag can be repeated, as those of `hf-edu` are
-    return parser
 
 
 def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str, Any]:
@@ -275,19 +263,10 @@ def _changed(arguments: Any, skip: tuple[str, ...]) -> dict[str, Any]:
     return changed
 
 
-def _flag_value(argv: list[str], name: str) -> str | None:
-    """Value of a flag before the command line is parsed."""
-    for index, word in enumerate(argv):
-        if word == f"--{name}" and index + 1 < len(argv):
-            return argv[index + 1]
-        if word.startswith(f"--{name}="):
-            return word.partition("=")[2]
-    return None
-
-
-def _raise_parser_error(message: str) -> None:
-    """Instead of argparse's two pages of usage."""
-    raise ValueError(f"{message}; --help lists all options")
+def _is_data_of(preset: str | None, settings: dict[str, Any], dataset: str) -> bool:
+    """Whether a dataset is a copy of the preset's own, by its name: what was published about that one applies to it."""
+    own = (preset, Path(settings["dataset"]).stem, settings.get("dataset_config"))
+    return Path(dataset).stem in own
 
 
 def _check_settings(settings: dict[str, Any], preset: str | None, classes: tuple[type, ...]) -> None:

@@ -28,8 +28,8 @@ from .tbptt import TruncatedBPTTTrainer
 from .trainers import EduSeq2SeqTrainer, EduTrainer
 
 _DATA_SETTINGS = (
-    "dataset", "dataset_config", "task", "source", "target", "columns", "data_options", "train_size", "validation_size",
-    "test_size", "lowercase", "max_length",
+    "dataset", "dataset_config", "task", "source", "target", "columns", "data_options", "no_header",
+    "train_size", "validation_size", "test_size", "lowercase", "max_length",
 )  # fmt: skip
 
 

@@ -1,5 +1,6 @@
 """Arguments of a run: presets, flags, settings that may and may not change on resume, folders that have a run."""
 
+import re
 import runpy
 import shlex
 import subprocess
@@ -116,6 +117,54 @@ def test_help_shows_the_docstring_of_the_recipe_and_the_defaults(capsys):
     assert text.startswith(f"usage: {recipe.name} --preset NAME [options]\n")
     assert recipe.read_text("utf-8").split('"""')[1] in text
     assert "Fraction of the tokens to predict. (default: 0.15)" in text
+
+
+def test_help_shows_our_options_and_help_all_those_of_trainer(capsys):
+    texts = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as end:
+            parse_arguments(RECIPE, [flag])
+        texts[flag] = capsys.readouterr().out
+        assert end.value.code == 0 and "--learning_rate, --lr VALUE" in texts[flag]
+    options = {flag: set(re.findall(r"^  (--\w+)", text, re.MULTILINE)) for flag, text in texts.items()}
+    assert {"--columns", "--no_header", "--max_minutes"} <= options["--help"] and len(options["--help"]) < 45
+    assert options["--help"] < options["--help-all"] and "--torch_compile" in options["--help-all"] - options["--help"]
+
+
+def test_short_names_of_options(two_presets):
+    short = ["--lr", "0.3", "--epochs=7", "--batch-size", "5", "--out", "here", "--device", "cpu"]
+    args, training_args = parse_arguments(RECIPE, ["--preset", "base", *short])
+    long = ["--learning_rate", "0.3", "--num_train_epochs", "7", "--per_device_train_batch_size", "5"]
+    same_args, same = parse_arguments(RECIPE, ["--preset", "base", *long, "--output_dir", "here", "--use_cpu"])
+    names = ("learning_rate", "num_train_epochs", "per_device_train_batch_size", "output_dir", "use_cpu")
+    assert [getattr(training_args, name) for name in names] == [getattr(same, name) for name in names]
+    assert "here" not in command(args) and settings_of(args, training_args) == settings_of(same_args, same)
+
+
+def test_what_belongs_to_the_data_of_a_preset_does_not_apply_to_other_data(tmp_path, monkeypatch):
+    own = {
+        "dataset": "ada/pairs",
+        "source": "de",
+        "target": "en",
+        "columns": {"source": "a"},
+        "published": [{"score": 1}],
+    }
+    folder = tmp_path / "recipes" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "pairs.yaml").write_text(
+        yaml.safe_dump({"bahdanau": own | {"task": "translation", "learning_rate": 0.5}})
+    )
+    monkeypatch.setattr(presets, "recipes_folder", lambda: folder.parent)
+    args, training_args = parse("--preset", "pairs", "--dataset", "mine.tsv")
+    assert (args.source, args.target, args.columns, args.task, args.notes) == (None, None, {}, None, {})
+    assert training_args.learning_rate == 0.5
+    copy, _ = parse("--preset", "pairs", "--dataset", "data/pairs")
+    assert copy.source is None and copy.notes == {"published": [{"score": 1}]}
+
+
+def test_a_table_without_a_header():
+    args, _ = parse("--dataset", "mine.csv", "--no_header", "--columns", "text=1", "label=0")
+    assert args.corpus["header"] is False and args.corpus["columns"] == {"text": "1", "label": "0"}
 
 
 def test_ctrl_c_has_its_own_exit_code(two_presets, capsys):
