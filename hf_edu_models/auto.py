@@ -343,6 +343,12 @@ def find_rung(model_type: str) -> Rung | None:
     return next((rung for rung in LADDER if rung.model_type == model_type), None)
 
 
+def reads_documents(model_type: str) -> bool:
+    """Whether the inputs of a rung are documents of sentences, (B, N, T)."""
+    rung = find_rung(model_type)
+    return rung is not None and "sentences" in rung.inputs.get("input_ids", ())
+
+
 def markdown_table(folder: str) -> str:
     """The ladder as the README and `models/README.md` show it; links start at `folder`."""
     rows = ["| year | rung | paper | new idea | heads |", "|---|---|---|---|---|"]

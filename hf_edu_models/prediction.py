@@ -21,7 +21,7 @@ from transformers import (
     DataCollatorWithPadding,
 )
 
-from .auto import find_rung
+from .auto import reads_documents
 from .batching import map_by_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, saved_class
 from .data.collators import DataCollatorForDocuments
@@ -343,10 +343,8 @@ def load_predictor(
 
 def _task_of(config: Any) -> str:
     """The task of the saved head; a rung whose inputs are sentences classifies documents."""
-    rung = find_rung(config.model_type)
     task = task_of_class(saved_class(config)) or "feature_extraction"
-    reads_documents = rung is not None and "sentences" in rung.inputs.get("input_ids", ())
-    return "documents" if reads_documents and task == "classification" else task
+    return "documents" if task == "classification" and reads_documents(config.model_type) else task
 
 
 def is_table(file: Path) -> bool:

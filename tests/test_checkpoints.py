@@ -1,5 +1,6 @@
 """One loader: the disk before the Hub, near matches, one sentence."""
 
+import re
 import time
 
 import pytest
@@ -96,3 +97,19 @@ def test_limits():
     assert position_limit({"max_position_embeddings": 9}) == 9
     assert position_limit({"max_position_embeddings": 9, "position_embedding_type": "sinusoidal"}) is None
     assert position_limit(transformers.GPT2Config(n_positions=7)) == 7
+
+
+def test_near_matches_are_printed_before_the_hub_is_asked(runs, monkeypatch, capsys):
+    """`run/gpt-texts` may be a Hub id: the answer comes at once, and the Hub is asked once, afterwards."""
+    printed = []
+
+    def nobody_answers(self, name, timeout):
+        printed.append(capsys.readouterr().err)
+        raise ConnectionError("no route to host")
+
+    monkeypatch.chdir(runs)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", nobody_answers)
+    with pytest.raises(FileNotFoundError, match="Did you mean gpt-texts"):
+        load_model("gpt-text")
+    assert len(printed) == 1 and re.search(r"Did you mean gpt-texts.*Asking the Hub", printed[0])

@@ -191,6 +191,23 @@ def test_errors_name_the_right_command(folder):
     )
 
 
+def test_a_document_is_split_into_sentences(tmp_path):
+    tokenizer = train_tokenizer([*TEXTS, CONTEXT], kind="word", rung="hierarchical")
+    rung = next(rung for rung in LADDER if rung.name == "hierarchical")
+    settings = {name: value for name, value in rung.tiny.items() if name != "vocab_size"}
+    config = rung.config.for_tokenizer(tokenizer, **settings, id2label=dict(enumerate(MOODS)))
+    model = randomize(hf_edu_models.EduHierarchicalForSequenceClassification(config)).double()
+    model.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(tmp_path)
+    sentences = ["two cats sleep .", "birds sing and a dog runs home ."]
+    inputs = tokenizer(sentences, padding=True, return_tensors="pt")
+    with torch.no_grad():
+        logits = model(**{name: inputs[name][None] for name in ("input_ids", "attention_mask")}).logits[0]
+    found, given, _ = predict(tmp_path, " ".join(sentences), json.dumps({"sentences": sentences}), "a long text . " * 9)
+    assert [found["probabilities"][name] for name in MOODS] == pytest.approx(logits.softmax(-1).tolist(), abs=1e-4)
+    assert given["probabilities"] == found["probabilities"]
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "first", "last"])
 @pytest.mark.parametrize("layer", [-1, 0, 1])
 def test_vectors_are_those_of_a_single_text(folder, tmp_path, pooling, layer):

@@ -11,8 +11,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..auto import reads_documents
 from ..batching import map_by_length, visible_length
 from ..checkpoints import length_limit
+from ..data.collators import DataCollatorForDocuments
+from ..data.sentences import cut_sentences
 from ..models.blocks_sentence_embeddings import check_pooling, pool
 from .inference import batches_by_length, evaluation_mode, pad_batch
 from .word_tokens import Encoded
@@ -75,7 +78,9 @@ class TextEncoder:
         self.pooling, self.layer, self.normalize, self.batch_size = pooling, layer, normalize, batch_size
         self.max_length = length_limit(model.config, tokenizer)
         self.num_truncated = 0
-        self.size = self._encode([[0]]).shape[-1]  # also checks the layer, before any text is read
+        self.reads_documents = reads_documents(model.config.model_type)
+        first: Any = [[0]] if self.reads_documents else [0]
+        self.size = self._encode([first]).shape[-1]  # also checks the layer, before any text is read
 
     def __call__(self, texts: Iterable[str], is_interactive: bool = False) -> Iterator[tuple[str, np.ndarray]]:
         """Yield each text with its vector, in order; a text without tokens is a vector of zeros."""
@@ -99,7 +104,10 @@ class TextEncoder:
             unfinished.unlink(missing_ok=True)
 
     def _vectors(self, texts: list[str]) -> list[np.ndarray]:
-        rows = self._tokenize(texts)
+        if self.reads_documents:
+            rows: list = [self._tokenize(cut_sentences(text)) for text in texts]
+        else:
+            rows = self._tokenize(texts)
         vectors: np.ndarray = np.zeros((len(rows), self.size), np.float32)
         has_tokens = [index for index, ids in enumerate(rows) if ids]
         if has_tokens:
@@ -113,10 +121,20 @@ class TextEncoder:
         self.num_truncated += sum(bool(each.overflowing) for each in encoded.encodings or ())
         return encoded["input_ids"]
 
-    def _encode(self, rows: list[list[int]]) -> Tensor:
-        inputs = pad_batch(self.model, rows)
+    def _inputs(self, rows: list) -> dict[str, Tensor]:
+        """A padded batch of texts, or of documents of sentences."""
+        if not self.reads_documents:
+            return pad_batch(self.model, rows)
+        batch = DataCollatorForDocuments(self.tokenizer)([{"input_ids": row} for row in rows])
+        return {name: values.to(self.model.device) for name, values in batch.items()}
+
+    def _encode(self, rows: list) -> Tensor:
+        inputs = self._inputs(rows)
         with evaluation_mode(self.model):
             states = self.body(**inputs, output_hidden_states=True, return_dict=True).hidden_states
             hidden_states = states[check_layer(self.layer, len(states))].float()  # (B, T, D)
-            vectors = pool(hidden_states, inputs["attention_mask"], self.pooling)  # (B, D)
+            mask = inputs["attention_mask"]
+            if self.reads_documents:  # all tokens of a document: (B, N, T) as (B, N * T)
+                hidden_states, mask = hidden_states.flatten(1, 2), mask.flatten(1)
+            vectors = pool(hidden_states, mask, self.pooling)  # (B, D)
         return (torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors).cpu()

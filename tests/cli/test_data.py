@@ -46,7 +46,7 @@ def test_a_stream_with_text_labels(command, tmp_path):
 
 def test_mistakes_raise_a_clear_error(command):
     assert "has no split 'dev'; it has train" in str(command("copy", "--split", "dev").exception)
-    assert "--option takes name=value, got 'five'" in str(command("copy", "--option", "five").exception)
+    assert "--data_options takes name=value, got 'five'" in str(command("copy", "--option", "five").exception)
     negative = command("copy", "--show", "-1")
     assert negative.exit_code == 2 and "--show" in negative.output
 
