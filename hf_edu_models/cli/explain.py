@@ -2,7 +2,15 @@
 
 import typer
 
-from . import explain_align, explain_attention, explain_gradients, explain_probe, explain_text, explain_words
+from . import (
+    explain_align,
+    explain_attention,
+    explain_gradients,
+    explain_probe,
+    explain_surprisal,
+    explain_text,
+    explain_words,
+)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -21,5 +29,7 @@ for verb in (
     explain_words.neighbours,
     explain_words.contexts,
     explain_probe.probe,
+    explain_surprisal.surprisal,
+    explain_surprisal.compare,
 ):
     app.command()(verb)

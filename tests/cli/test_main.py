@@ -29,7 +29,18 @@ VERBS = {
     "doctor",
 }
 GROUPS = {
-    "explain": {"attention", "align", "text", "gradients", "positions", "neighbours", "contexts", "probe"},
+    "explain": {
+        "attention",
+        "align",
+        "text",
+        "surprisal",
+        "compare",
+        "gradients",
+        "positions",
+        "neighbours",
+        "contexts",
+        "probe",
+    },
     "figure": {
         *("bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"),
         *("attention-steps", "key-value", "denoising", "scaling", "masks", "permutation"),
