@@ -4,11 +4,13 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
-from .blocks_base import CheckedGeneration
+from .blocks_generation import SearchedGeneration
 from .blocks_losses import head_output, lm_loss_and_logits, shift_labels
+from .blocks_recurrent_step import RecurrentStepper
+from .blocks_search import Stepper
 
 
-class CausalLMHead(CheckedGeneration):
+class CausalLMHead(SearchedGeneration):
     """Predicts the next token: `self.model` gives hidden states, `self.lm_head` their logits."""
 
     @can_return_tuple
@@ -51,3 +53,13 @@ class CausalLMHead(CheckedGeneration):
             self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch
         )
         return head_output(CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
+
+    def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:
+        """Of a recurrent model: `self.model.advance` carries its states."""
+        if not hasattr(self.model, "advance"):
+            return None
+        mask = inputs.get("attention_mask")
+        mask = None if mask is None else mask[::num_beams]
+        outputs = self.model(prompts, mask, use_cache=True, return_dict=True)
+        logits, cache = self.lm_head(outputs.last_hidden_state[:, -1]), outputs.past_key_values
+        return RecurrentStepper(logits, cache, num_beams, self.model.embed_tokens, self.model.advance, self.lm_head)

@@ -65,12 +65,14 @@ class LinearCrossEntropy(torch.autograd.Function):
         return *grads, None, None, None
 
 
-def _is_plain_linear(module: nn.Module) -> bool:
+def is_plain_linear(module: nn.Module) -> bool:
     """Whether `module(x)` is x W^T + b and nothing else, so that a fast path may read its weights.
 
     PEFT and quantizers replace the module or its weight, hooks and Accelerate wrap its call.
     """
-    if type(module) is not nn.Linear or type(module.weight) not in (nn.Parameter, Tensor) or "forward" in vars(module):
+    if not isinstance(module, nn.Linear) or type(module).forward is not nn.Linear.forward or "forward" in vars(module):
+        return False
+    if type(module.weight) not in (nn.Parameter, Tensor):
         return False
     hooks = (module._forward_pre_hooks, module._forward_hooks, module._backward_pre_hooks, module._backward_hooks)
     return not any(hooks) and not nn.modules.module._has_any_global_hook()
@@ -85,7 +87,7 @@ def token_loss(
     chunk_size: int = 1024,
 ) -> Tensor:
     """Cross-entropy of `lm_head(hidden_states)` at the positions whose label is not -100."""
-    is_plain = _is_plain_linear(lm_head)
+    is_plain = is_plain_linear(lm_head)
     if is_plain:
         check_labels(labels, lm_head.out_features)
     labels = labels.reshape(-1).to(hidden_states.device)

@@ -81,10 +81,9 @@ class RecurrentSeq2SeqModel:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_hidden_states=output_hidden_states, return_dict=True
             )
-        source = self.check_source(encoder_outputs)
+        source, source_mask = self.prepare_source(encoder_outputs, attention_mask).values()
         table = self.decoder.embed_tokens
         embeddings = embed_decoder_inputs(table, self.config, decoder_input_ids, decoder_inputs_embeds)  # (B, T, E)
-        source_mask = boolean_mask(attention_mask, source.last_hidden_state.shape[1])
         mask = boolean_mask(decoder_attention_mask, embeddings.shape[1])
 
         cache = RecurrentCache() if past_key_values is None else past_key_values
@@ -108,3 +107,14 @@ class RecurrentSeq2SeqModel:
             encoder_last_hidden_state=source.last_hidden_state,
             encoder_hidden_states=source.hidden_states,
         )
+
+    def prepare_source(self, encoder_outputs: ModelOutput, attention_mask: Tensor | None) -> dict:
+        """The source as the decoder reads it, and its boolean mask."""
+        source = self.check_source(encoder_outputs)
+        return {"source": source, "source_mask": boolean_mask(attention_mask, source.last_hidden_state.shape[1])}
+
+    def advance(self, embeddings: Tensor, states: list[State], source: ModelOutput, source_mask: Tensor | None):
+        """Features for the softmax layer and new states, for the searches of `blocks_search.py`."""
+        implementation = self.config.recurrent_implementation
+        features, _, _, states = self.decoder(embeddings, states, source, source_mask, None, implementation)
+        return features, states

@@ -8,9 +8,11 @@ from torch import Tensor
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from .blocks_base import CheckedGeneration
 from .blocks_checks import check_tokens
+from .blocks_generation import SearchedGeneration
 from .blocks_losses import head_output, lm_loss_and_logits
+from .blocks_recurrent_step import RecurrentStepper
+from .blocks_search import Stepper
 
 
 def _shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int | None) -> Tensor:
@@ -48,7 +50,7 @@ class Seq2SeqMethods:
         return embeddings
 
 
-class Seq2SeqHead(CheckedGeneration):
+class Seq2SeqHead(SearchedGeneration):
     """Predicts the target token by token: `self.model` gives features, `self.lm_head` their logits.
 
     A model may override the hooks at the end.
@@ -127,6 +129,23 @@ class Seq2SeqHead(CheckedGeneration):
         return super().prepare_inputs_for_generation(
             input_ids, next_sequence_length=next_sequence_length, past_key_values=past_key_values, **kwargs
         )
+
+    def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:
+        """Of a recurrent model: `self.model.advance` carries the states of its decoder."""
+        if not hasattr(self.model, "advance"):
+            return None
+        mask, source = inputs.get("attention_mask"), inputs["encoder_outputs"]
+        outputs = self.model(
+            attention_mask=mask,
+            decoder_input_ids=prompts.repeat_interleave(num_beams, dim=0),
+            encoder_outputs=source,
+            use_cache=True,
+            return_dict=True,
+        )
+        logits = self.lm_head(outputs.last_hidden_state[::num_beams, -1])
+        embed_tokens, cache = self.model.decoder.embed_tokens, outputs.past_key_values
+        source = self.model.prepare_source(source, mask)
+        return RecurrentStepper(logits, cache, num_beams, embed_tokens, self.model.advance, self.lm_head, source)
 
     def training_decoder_inputs(
         self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None

@@ -127,6 +127,11 @@ class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
             hidden_states=(embeddings, features) if output_hidden_states else None,
         )
 
+    def advance(self, embeddings: Tensor, states: list[tuple[Tensor]]) -> tuple[Tensor, list[tuple[Tensor]]]:
+        """Features of new tokens, and the new window, for the searches of `blocks_search.py`."""
+        history = torch.cat([states[0][0], embeddings], dim=1)
+        return self.layer(history), [(history[:, embeddings.shape[1] :],)]
+
     def start(self, embeddings: Tensor) -> tuple[Tensor]:
         """What the first window reaches back to before the first token: zeros."""
         return (embeddings.new_zeros(embeddings.shape[0], self.config.window_size - 1, embeddings.shape[2]),)

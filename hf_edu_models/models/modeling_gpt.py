@@ -23,6 +23,7 @@ from transformers.utils.generic import can_return_tuple, merge_with_config_defau
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed, check_positions
 from .blocks_dropout import Dropout
+from .blocks_fast_step import GPTStepper, can_read_weights
 from .blocks_losses import classification_loss, head_output
 from .blocks_masks import last_token
 from .blocks_packing import find_documents, packed_causal_mask, reject_packing
@@ -145,6 +146,15 @@ class EduGPTForCausalLM(CausalLMHead, EduGPTPreTrainedModel, GenerationMixin):
             position_ids=position_ids,
             **kwargs,
         )
+
+    def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict):
+        if max_length > self.config.max_position_embeddings + 1 or not can_read_weights(self.model, self.lm_head):
+            return None
+        mask, positions = inputs.get("attention_mask"), inputs["position_ids"]
+        mask = None if mask is None else mask[::num_beams]
+        positions = positions[::num_beams].expand(len(prompts), -1)
+        outputs = self.model(prompts, mask, positions, use_cache=True, return_dict=True)
+        return GPTStepper(self.model, self.lm_head, num_beams, outputs, positions[:, -1], mask)
 
 
 class EduGPTForSequenceClassification(EduGPTPreTrainedModel):

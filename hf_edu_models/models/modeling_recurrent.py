@@ -24,7 +24,7 @@ from .blocks_losses import classification_loss, head_output, logits_loss
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
-from .blocks_recurrent import RecurrentStack, init_uniformly
+from .blocks_recurrent import RecurrentStack, State, init_uniformly
 from .configuration_recurrent import EduRecurrentConfig
 
 
@@ -101,6 +101,15 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
             hidden_states=(embeddings, *outputs[:-1], hidden_states) if output_hidden_states else None,
             attentions=(attentions,) if output_attentions and attentions is not None else None,
         )
+
+    def advance(self, embeddings: Tensor, states: list[State]) -> tuple[Tensor, list[State]]:
+        """Features of new tokens and new states, for the searches of `blocks_search.py`."""
+        layers = self.config.num_hidden_layers
+        outputs, new_states = self.stack(embeddings, states[:layers], None, self.config.recurrent_implementation)
+        if self.window_attention is None:
+            return outputs[-1], new_states
+        hidden_states, _, window_states = self.window_attention(outputs[-1], states[layers], None)
+        return hidden_states, [*new_states, window_states]
 
     def attend_to_window(self, hidden_states: Tensor, window_states: tuple[Tensor, Tensor] | None, mask: Tensor | None):
         """`WindowAttention` with padding moved behind the real tokens."""

@@ -23,6 +23,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 from .blocks_cache import cache_source
 from .blocks_checks import check_and_embed, check_length
 from .blocks_dropout import Dropout
+from .blocks_fast_step import TransformerStepper, can_read_weights
 from .blocks_packing import reject_packing
 from .blocks_positions import SinusoidalPositions
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, embed_decoder_inputs
@@ -290,6 +291,16 @@ class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrain
         rest = {key: value for key, value in model_kwargs.items() if key not in ("encoder_outputs", "attention_mask")}
         input_ids, rest = super()._expand_inputs_for_generation(expand_size, False, input_ids, **rest)
         return input_ids, rest | {"encoder_outputs": source, "attention_mask": mask}
+
+    def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict):
+        source, decoder = inputs["encoder_outputs"], self.model.decoder
+        embed_tokens, limit = decoder.embed_tokens or self.model.encoder.embed_tokens, decoder.embed.limit
+        if getattr(source, "keys_and_values", None) is None or (limit is not None and max_length > limit + 1):
+            return None
+        if not can_read_weights(decoder, embed_tokens, self.lm_head):
+            return None
+        mask = inputs.get("attention_mask")
+        return TransformerStepper(decoder, embed_tokens, self.lm_head, prompts, num_beams, source, mask)
 
     def penalises_attention(self) -> bool:
         return self.config.head_diversity_weight > 0

@@ -1,0 +1,206 @@
+"""The searches of `blocks_search.py` return what transformers' `GenerationMixin` returns, on every generating rung."""
+
+import itertools
+
+import pytest
+import torch
+from tiny import CASES, GENERATORS, VOCABULARY, by_name, pad, random_ids
+from torch import nn
+
+ENDS = [5, 11, 17, 23]  # several, so that sequences end early
+OPTIONS = {
+    "greedy": {},
+    "greedy-forced": {"forced_bos_token_id": 7, "forced_eos_token_id": 5},
+    "greedy-min-length": {"min_new_tokens": 4, "suppress_tokens": [9, 10]},
+    "beams": {"num_beams": 3},
+    "beams-all": {"num_beams": 4, "num_return_sequences": 4, "length_penalty": 0.3},
+    "beams-early": {"num_beams": 3, "early_stopping": True, "num_return_sequences": 2},
+    "beams-never": {"num_beams": 2, "early_stopping": "never", "length_penalty": 1.7},
+    "beams-forced": {"num_beams": 3, "forced_bos_token_id": 7, "min_new_tokens": 3},
+}
+
+
+def spread(model, factor: float = 4.0):
+    """Random models are undecided; larger logits make beams of different lengths."""
+    with torch.no_grad():
+        model.lm_head.weight.mul_(factor)
+    return model
+
+
+def padded_ids(case, batch: int):
+    """Prompts padded on the left, where a language model may be; sources on the right."""
+    ids, mask, _ = pad(random_ids(batch, 5), "left" if case.task == "language_modeling" else "right")
+    ids[1:, :2] = random_ids(batch - 1, 2) if case.task == "language_modeling" else ids[1:, :2]
+    if case.task == "language_modeling":
+        mask[1:] = 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
+def generate_both_ways(model, inputs, **options):
+    """With our search, which must have run, and with `GenerationMixin`'s."""
+    options = {"max_new_tokens": 9, "eos_token_id": ENDS, "pad_token_id": 1} | options
+    steppers, make = [], model.make_stepper
+
+    def record(*args):
+        steppers.append(make(*args))
+        return steppers[-1]
+
+    model.make_stepper = record
+    ours = model.generate(**inputs, **options)
+    assert len(steppers) == 1 and steppers[0] is not None, "no search of ours ran"
+    model.make_stepper = lambda *args: None
+    theirs = model.generate(**inputs, **options)
+    del model.make_stepper
+    return ours, theirs
+
+
+@pytest.mark.parametrize("case", **by_name(GENERATORS))
+@pytest.mark.parametrize("form", ["eager", "fused"])
+def test_tokens_are_those_of_generation_mixin(case, form):
+    model = spread(case.build(form=form))
+    names = OPTIONS if form == "fused" else ("greedy", "beams-all")
+    for name, batch in zip(names, itertools.cycle([6, 6, 1]), strict=False):
+        ours, theirs = generate_both_ways(model, padded_ids(case, batch), **OPTIONS[name])
+        assert torch.equal(ours, theirs), name
+
+
+@pytest.mark.parametrize("case", **by_name(GENERATORS))
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_scores_and_cache_are_those_of_generation_mixin(case, num_beams):
+    model, inputs = spread(case.build()), padded_ids(case, 4)
+    options = {"num_beams": num_beams, "num_return_sequences": num_beams}
+    options |= {"return_dict_in_generate": True, "output_scores": True, "output_logits": True}
+    ours, theirs = generate_both_ways(model, inputs, **options)
+    assert type(ours) is type(theirs) and ours.keys() == theirs.keys()
+    for name in ours:
+        if name != "past_key_values":
+            torch.testing.assert_close(ours[name], theirs[name], rtol=1e-4, atol=1e-4)
+    if num_beams > 1:
+        scores = [model.compute_transition_scores(o.sequences, o.scores, o.beam_indices) for o in (ours, theirs)]
+        torch.testing.assert_close(*scores, rtol=1e-4, atol=1e-4)
+    assert_equal_caches(ours.past_key_values, theirs.past_key_values)
+
+
+def assert_equal_caches(ours, theirs):
+    assert type(ours) is type(theirs) and ours.get_seq_length() == theirs.get_seq_length()
+    for name in ("self_attention_cache", "cross_attention_cache"):
+        if hasattr(ours, name):
+            assert_equal_caches(getattr(ours, name), getattr(theirs, name))
+            return
+    for one, other in zip(ours.layers, theirs.layers, strict=True):
+        for part in ("keys", "values"):
+            states = getattr(one, part), getattr(other, part)
+            torch.testing.assert_close(*states, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("case", **by_name(GENERATORS))
+def test_ties_are_broken_alike(case):
+    """A head without weights: its logits have the few values of its bias, at every step."""
+    model = case.build()
+    for values in ([0.0], [0.0, 1.0], [-1.0, 0.0, 1.0]):
+        model.lm_head = nn.Linear(model.lm_head.in_features, VOCABULARY).eval()
+        nn.init.zeros_(model.lm_head.weight)
+        model.lm_head.bias.data = torch.tensor(values).repeat(VOCABULARY)[:VOCABULARY]
+        for options in ({}, {"num_beams": 3, "num_return_sequences": 3}, {"num_beams": 5, "early_stopping": True}):
+            for ends in ([5], [3, 5, 7], None):
+                ours, theirs = generate_both_ways(model, padded_ids(case, 3), **options, eos_token_id=ends)
+                assert torch.equal(ours, theirs), (values, options, ends)
+
+
+def test_a_fuzz_of_options():
+    """Random options on random models of every kind."""
+    generator = torch.Generator().manual_seed(3)
+
+    def draw(choices):
+        return choices[int(torch.randint(len(choices), (), generator=generator))]
+
+    for seed in range(60):
+        case = draw(GENERATORS)
+        model = spread(case.build(seed=seed), draw([1.0, 3.0, 8.0])).to(draw([torch.float32, torch.float64]))
+        options = {
+            "num_beams": draw([1, 2, 5]),
+            "max_new_tokens": draw([1, 2, 6, 20]),
+            "eos_token_id": draw([None, 5, ENDS, list(range(4, 20))]),
+            "pad_token_id": draw([0, 1]),
+            "length_penalty": draw([0.0, 1.0, -0.5, 2.0]),
+            "early_stopping": draw([False, True, "never"]),
+            "forced_bos_token_id": draw([None, None, 9]),
+            "forced_eos_token_id": draw([None, None, 5]),
+        }
+        options["num_return_sequences"] = draw([1, options["num_beams"]])
+        if options["num_beams"] == 1:
+            options = {key: value for key, value in options.items() if key not in ("length_penalty", "early_stopping")}
+        ours, theirs = generate_both_ways(model, padded_ids(case, draw([1, 3, 9])), **options)
+        assert torch.equal(ours, theirs), (seed, case.name, options)
+
+
+def test_a_longer_sequence_outgrows_its_first_memory():
+    for name in ("transformer", "gpt"):
+        model = spread(CASES[name].build(max_position_embeddings=200))
+        for beams in (1, 3):
+            ours, theirs = generate_both_ways(
+                model, {"input_ids": random_ids(2, 5)}, max_new_tokens=90, num_beams=beams, eos_token_id=None
+            )
+            assert torch.equal(ours, theirs) and ours.shape[1] > 90
+
+
+@pytest.mark.parametrize("case", **by_name([CASES[name] for name in ("transformer", "gpt", "bahdanau", "recurrent")]))
+def test_what_the_search_does_not_know_goes_to_generation_mixin(case):
+    model, ids = case.build(), random_ids(2, 5)
+    make, made = model.make_stepper, []
+    model.make_stepper = lambda *args: made.append(make(*args)) or made[-1]
+    for options in (
+        {"do_sample": True},
+        {"repetition_penalty": 1.3},
+        {"no_repeat_ngram_size": 2},
+        {"use_cache": False},
+        {"max_time": 60.0},
+        {"output_hidden_states": True, "return_dict_in_generate": True},
+        {"num_beams": 2, "do_sample": True},
+        {"renormalize_logits": True},
+        {"bad_words_ids": [[4]]},
+    ):
+        model.generate(ids, max_new_tokens=3, **options)
+        assert not made, options
+    model.train().generate(ids, max_new_tokens=3)
+    assert not made, "dropout is on"
+    model.eval().generate(ids, max_new_tokens=3)
+    assert len(made) == 1
+
+
+@pytest.mark.parametrize("name", ["transformer", "gpt"])
+def test_hooks_and_replaced_layers_are_not_passed_by(name):
+    """A hook must be called, and a layer that was replaced must be what is computed."""
+    model, calls = CASES[name].build(), []
+    linear = next(module for module in model.modules() if isinstance(module, nn.Linear) and module is not model.lm_head)
+    hook = linear.register_forward_hook(lambda *args: calls.append(args))
+    model.generate(random_ids(2, 5), max_new_tokens=4, eos_token_id=None)
+    steps = len(calls)
+    hook.remove()
+    assert steps >= 4 if name == "gpt" else steps >= 1
+
+    class Loud(nn.Linear):
+        def forward(self, states):
+            calls.append(states)
+            return super().forward(states)
+
+    calls.clear()
+    layers = model.model.layers if name == "gpt" else model.model.decoder.layers
+    old = layers[0].feed_forward.inner_proj
+    layers[0].feed_forward.inner_proj = Loud(old.in_features, old.out_features)
+    model.generate(random_ids(2, 5), max_new_tokens=4, eos_token_id=None)
+    assert len(calls) == 4
+
+
+def test_a_subclass_with_its_own_forward_is_called():
+    model = CASES["gpt"].build()
+    calls = []
+
+    class Own(type(model)):
+        def forward(self, *args, **kwargs):
+            calls.append(1)
+            return super().forward(*args, **kwargs)
+
+    model.__class__ = Own
+    model.generate(random_ids(1, 5), max_new_tokens=4, eos_token_id=None)
+    assert len(calls) == 4
