@@ -233,7 +233,7 @@ def read_checkpoint(folder: str | os.PathLike) -> Checkpoint:
         raise FileNotFoundError(f"{folder} is not a folder; give a run or a saved model{_near_matches(str(folder))}")
     check_exists(str(folder))
     config = _read_json(folder / "config.json")
-    rung = find_rung(config.get("model_type"))
+    rung = find_rung(config.get("model_type", ""))
     if rung is None:
         known = ", ".join(rung.model_type for rung in LADDER)
         raise ValueError(

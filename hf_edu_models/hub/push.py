@@ -30,6 +30,7 @@ _SMALL_FILES = (
     *("vocab.json", "vocab.txt", "merges.txt", "spiece.model", "source.spm", "target.spm"),
 )
 _PICTURES = (".png", ".svg", ".jpg", ".jpeg", ".html")
+_AnyTrainer: Any = object  # to the type checker, a class with every attribute of the Trainer that a mixin is mixed into
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ def _commit(
     return api.create_commit(repo_id, operations, commit_message=message, revision=revision, **options)
 
 
-class PushWithCardMixin:
+class PushWithCardMixin(_AnyTrainer):
     """For a Trainer: `class MyTrainer(PushWithCardMixin, Trainer)`.
 
     `push_to_hub` uploads the files that `push_run` uploads, with the same card, and no file that Trainer writes

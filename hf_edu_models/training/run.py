@@ -163,7 +163,7 @@ def finish_run(
         samples: Function of model and tokenizer that returns rows to show, for tasks without predictions per row.
     """
     average_last_checkpoints(run, trainer)
-    options = {}
+    options: dict[str, Any] = {}
     if TASKS[task].generates:
         max_new_tokens = run.training_args.generation_max_length or run.args.max_length
         search = {"num_beams": run.training_args.num_beams, "max_new_tokens": max_new_tokens}

@@ -31,6 +31,8 @@ from .resumable_batches import (
     innermost_sampler,
 )
 
+_AnyTrainer: Any = object  # to the type checker, a class with every attribute of the Trainer that a mixin is mixed into
+
 
 class RunStateCallback(TrainerCallback, ExportableState):
     """Saves in checkpoints what Trainer does not: the elapsed time, and the loss since the last log.
@@ -80,7 +82,7 @@ def resume_position(args, state, train_dataloader) -> tuple[int, int]:
     return epoch, steps * args.gradient_accumulation_steps
 
 
-class ResumableTrainerMixin:
+class ResumableTrainerMixin(_AnyTrainer):
     """What our trainers add to transformers' own; it comes before them in the bases."""
 
     args: RunArguments

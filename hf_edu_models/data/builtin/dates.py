@@ -88,7 +88,7 @@ def formats_of(languages: tuple[str, ...]) -> tuple[DateFormat, ...]:
 
 def readings(text: str, formats: tuple[DateFormat, ...]) -> set[datetime.date]:
     """Every day that `text` may mean under any of `formats`."""
-    return {each.parse(text) for each in formats} - {None}
+    return {day for each in formats if (day := each.parse(text)) is not None}
 
 
 def _patterns(language: str) -> list[str]:
