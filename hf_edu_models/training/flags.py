@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from transformers import HfArgumentParser
 
-ALIASES = {
+_ALIASES = {
     "lr": "learning_rate",
     "epochs": "num_train_epochs",
     "batch_size": "per_device_train_batch_size",
@@ -58,7 +58,7 @@ def build_parser(file: Path, classes: tuple[type, ...], show_all: bool = False) 
         allow_abbrev=False,
     )
     parser.error = _raise_parser_error
-    short = {target: f"--{name}" for name, target in ALIASES.items()}
+    short = {target: f"--{name}" for name, target in _ALIASES.items()}
     shown = _shown(classes)
     for action in parser._actions:
         if action.dest in ("columns", "data_options", "model"):
@@ -86,7 +86,7 @@ def expand_flags(argv: list[str]) -> list[str]:
         if name == "device":
             expanded += _device_flags(value if equals else next(words, ""))
         else:
-            expanded.append(f"--{ALIASES[name]}{equals}{value}" if name in ALIASES else word)
+            expanded.append(f"--{_ALIASES[name]}{equals}{value}" if name in _ALIASES else word)
     return expanded
 
 
@@ -107,7 +107,7 @@ def unknown_flag(flag: str, parser: argparse.ArgumentParser) -> ValueError:
     """The error for a flag that no option has, with the nearest one."""
     known = [name[2:] for name in parser._option_string_actions if name.startswith("--") and "-" not in name[2:]]
     name = flag.partition("=")[0].lstrip("-").replace("-", "_")
-    near = difflib.get_close_matches(name, [*known, *ALIASES, "device"], n=1)
+    near = difflib.get_close_matches(name, [*known, *_ALIASES, "device"], n=1)
     hint = f"did you mean --{near[0]}?" if near else "--help lists the options, --help-all those of Trainer too"
     return ValueError(f"there is no option {flag!r}; {hint}")
 
