@@ -6,10 +6,11 @@ import errno
 import json
 import os
 import re
+import secrets
 import shutil
-import tempfile
+import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 
 RESULTS, SETTINGS, PREDICTIONS, STATE = "results.json", "settings.yaml", "predictions.jsonl", "trainer_state.json"
 UNFINISHED = ".unfinished"  # the subfolder in which a checkpoint is written before it is renamed into place
+LOCK = ".lock"  # held by the process that writes to the folder, whose number and machine it contains
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
 
 
@@ -28,16 +30,15 @@ def write_atomically(file: str | os.PathLike, content: str | bytes) -> None:
     """Write a file so that a reader, or a run after a crash, sees the old content or the new one, never a part."""
     file = Path(file)
     file.parent.mkdir(parents=True, exist_ok=True)
-    handle, unfinished = tempfile.mkstemp(prefix=f".{file.name}-", dir=file.parent)
+    unfinished = file.with_name(f"{UNFINISHED}-{file.name}-{secrets.token_hex(4)}")
     try:
-        with os.fdopen(handle, "wb") as stream:
+        with open(unfinished, "xb") as stream:
             stream.write(content.encode() if isinstance(content, str) else content)
             stream.flush()
             os.fsync(stream.fileno())
-        os.chmod(unfinished, 0o644)  # mkstemp creates files that only their owner can read
         os.replace(unfinished, file)
     except BaseException:
-        Path(unfinished).unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
 
 
@@ -94,10 +95,16 @@ def _to_json(value: Any) -> Any:
     return value.item() if hasattr(value, "item") else str(value)
 
 
+def step_of(folder: str | os.PathLike) -> int | None:
+    """The step of a checkpoint by its folder's name; None for other folders."""
+    found = _CHECKPOINT.fullmatch(Path(folder).name)
+    return int(found.group(1)) if found else None
+
+
 def list_checkpoints(run: str | os.PathLike) -> list[Path]:
-    """Checkpoints of a run, oldest first."""
-    found = [each for each in Path(run).glob("checkpoint-*") if _CHECKPOINT.fullmatch(each.name) and each.is_dir()]
-    return sorted(found, key=lambda folder: int(folder.name.partition("-")[2]))
+    """Checkpoints of a run, oldest first; an empty folder is none."""
+    found = [each for each in Path(run).glob("checkpoint-*") if step_of(each) is not None and each.is_dir()]
+    return sorted((each for each in found if any(each.iterdir())), key=lambda folder: step_of(folder) or 0)
 
 
 def newest_checkpoint(run: str | os.PathLike) -> Path | None:
@@ -106,12 +113,53 @@ def newest_checkpoint(run: str | os.PathLike) -> Path | None:
 
 def clean_up_unfinished(run: str | os.PathLike) -> None:
     """Restore a checkpoint whose replacement was interrupted, and delete everything else that is unfinished."""
-    unfinished = Path(run) / UNFINISHED
-    for folder in unfinished.glob("replaced-checkpoint-*"):
-        checkpoint = Path(run) / folder.name.removeprefix("replaced-")
+    run = Path(run)
+    for folder in (run / UNFINISHED).glob("replaced-checkpoint-*"):
+        checkpoint = run / folder.name.removeprefix("replaced-")
         if not checkpoint.exists():
             os.replace(folder, checkpoint)
-    shutil.rmtree(unfinished, ignore_errors=True)
+    shutil.rmtree(run / UNFINISHED, ignore_errors=True)
+    for file in [*run.glob(f"{UNFINISHED}-*"), *run.glob(f"pictures/{UNFINISHED}-*")]:
+        file.unlink(missing_ok=True)
+
+
+_held: dict[tuple[int, Path], Any] = {}  # by process, since a forked one has a copy of its parent's
+
+
+def lock_run(run: str | os.PathLike) -> None:
+    """Reserve a folder for this process; an error if another process writes to it.
+
+    The system releases the lock of a process that was killed. A process that has the lock may ask for it again.
+    """
+    from filelock import FileLock, Timeout
+
+    run = Path(run)
+    if (os.getpid(), run.resolve()) in _held:
+        return
+    try:
+        run.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(run / LOCK, timeout=0)
+        lock.acquire()
+    except Timeout:
+        owner = (run / LOCK).read_text("utf-8").strip() or "another process"
+        raise ValueError(f"{owner} is writing to {run}; wait until it ends, or choose another --output_dir") from None
+    except OSError as error:
+        raise PermissionError(
+            f"{run} cannot be written to ({error.strerror}); choose another --output_dir, or change its permissions"
+        ) from None
+    _held[os.getpid(), run.resolve()] = lock
+    (run / LOCK).write_text(f"process {os.getpid()} on {socket.gethostname()}\n", "utf-8")
+
+
+def unlock_run(run: str | os.PathLike) -> None:
+    """Release the lock of this process, if it has one; a folder that is empty is removed."""
+    lock = _held.pop((os.getpid(), Path(run).resolve()), None)
+    if lock is None:
+        return
+    (Path(run) / LOCK).unlink(missing_ok=True)
+    lock.release()
+    with suppress(OSError):  # it has files
+        Path(run).rmdir()
 
 
 @contextmanager

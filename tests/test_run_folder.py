@@ -5,6 +5,7 @@ import os
 
 import pytest
 
+from hf_edu_models.manifest import MANIFEST
 from hf_edu_models.run_folder import (
     UNFINISHED,
     list_checkpoints,
@@ -12,6 +13,7 @@ from hf_edu_models.run_folder import (
     read_predictions,
     read_results,
     read_settings,
+    step_of,
     write_atomically,
     write_predictions,
     write_results,
@@ -61,7 +63,11 @@ def test_what_is_not_there_is_said_or_empty(tmp_path):
 
 
 def checkpoint(folder, content: str):
+    """A folder with every part of a checkpoint, from before there were manifests."""
     folder.mkdir(parents=True)
+    for name in ("adapter_model.json", "optimizer.json", "scheduler.json", "rng_state.json"):
+        (folder / name).write_text("{}")
+    (folder / "trainer_state.json").write_text(json.dumps({"global_step": step_of(folder)}))
     (folder / "content").write_text(content)
     return folder
 
@@ -75,9 +81,9 @@ def test_checkpoints_are_ordered_by_step(tmp_path):
     assert last_checkpoint(tmp_path / "nowhere") is None
 
 
-@pytest.mark.parametrize("renames", [0, 1, 2])
+@pytest.mark.parametrize("renames", [0, 1, 2, 3])
 def test_a_crash_while_one_checkpoint_replaces_another(renames, tmp_path, monkeypatch):
-    """Before the first rename, between the two, and after both: there is always one that is whole."""
+    """Before and after the renames of manifest, old and new folder: there is always one that is whole."""
     old = checkpoint(tmp_path / "checkpoint-6", "old")
     new = checkpoint(tmp_path / UNFINISHED / "checkpoint-6", "new")
     real, done = os.replace, []
@@ -90,13 +96,13 @@ def test_a_crash_while_one_checkpoint_replaces_another(renames, tmp_path, monkey
 
     with monkeypatch.context() as crash:
         crash.setattr(os, "replace", replace)
-        if renames < 2:
+        if renames < 3:
             with pytest.raises(KeyboardInterrupt):
                 replace_folder(new, old)
         else:
             replace_folder(new, old)
     found = last_checkpoint(tmp_path)
-    assert found == old and (found / "content").read_text() == ("new" if renames == 2 else "old")
+    assert found == old and (found / "content").read_text() == ("new" if renames == 3 else "old")
     assert not (tmp_path / UNFINISHED).exists()
 
 
@@ -117,4 +123,4 @@ def test_the_configuration_comes_last(tmp_path, monkeypatch):
     moved, real = [], os.replace
     monkeypatch.setattr(os, "replace", lambda old, new: (moved.append(new.name), real(old, new)))
     replace_files(final, tmp_path)
-    assert moved[-1] == "config.json" and len(moved) == 4
+    assert moved[-2:] == ["config.json", MANIFEST] and len(moved) == 6  # the manifest is renamed before, too

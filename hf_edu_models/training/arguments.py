@@ -164,6 +164,7 @@ class RunArguments(Seq2SeqTrainingArguments):
         if not torch.accelerator.is_available() or self.use_cpu:
             self.use_cpu = True  # without it several processes on CPUs do not find each other
             self.dataloader_pin_memory = False
+        self.enable_jit_checkpoint = False  # SIGTERM always saves, after a whole step; Trainer's saves inside of one
         self.logging_nan_inf_filter = False  # a NaN loss stops the run, so it must reach the log
         if self.average_checkpoints:
             self.save_total_limit = max(self.save_total_limit or 0, self.average_checkpoints)

@@ -24,21 +24,25 @@ from transformers import GenerationConfig, set_seed
 from .. import cpu_kernels
 from ..redaction import clean_command, clean_value
 from ..run_folder import (
+    LOCK,
     RESULTS,
     RunStopped,
+    clean_up_unfinished,
     list_checkpoints,
-    newest_checkpoint,
+    lock_run,
     read_settings,
+    unlock_run,
     write_predictions,
     write_results,
     write_settings,
 )
 from ..tasks import TASKS, find_task
 from .arguments import RecipeArguments, RunArguments, arguments_class, parse_arguments, settings_of
-from .checkpointing import average_weights, last_checkpoint
+from .checkpointing import average_weights, checkpoint_to_resume
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
 from .malloc import configure_malloc
 from .samples import NUM_SAMPLES
+from .termination import explain_sigterm
 
 # Settings that may differ when a run is resumed: they change its length and its output, not the data or the model.
 _MAY_CHANGE = {
@@ -65,12 +69,13 @@ class Run:
 def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, argv: list[str] | None = None) -> None:
     """Run a recipe from the command line.
 
-    An error of the user ends with one sentence and exit code 2, a run that cannot continue with 3, Ctrl-C with 130.
-    `HF_EDU_TRACEBACK=1` shows the traceback.
+    An error of the user ends with one sentence and exit code 2, a run that cannot continue with 3, Ctrl-C with 130,
+    SIGTERM with 143. `HF_EDU_TRACEBACK=1` shows the traceback.
     """
     try:
-        main(*parse_arguments(recipe, argv, arguments_class(main)))
-    except (ValueError, FileNotFoundError, StrictDataclassError, RunStopped, KeyboardInterrupt) as error:
+        with explain_sigterm():
+            _run_locked(main, *parse_arguments(recipe, argv, arguments_class(main)))
+    except (ValueError, OSError, StrictDataclassError, RunStopped, KeyboardInterrupt) as error:
         if os.environ.get("HF_EDU_TRACEBACK"):
             raise
         is_interrupt = isinstance(error, KeyboardInterrupt)
@@ -81,8 +86,20 @@ def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, ar
         cpu_kernels.disable()
 
 
+def _run_locked(main: Callable, args: RecipeArguments, training_args: RunArguments) -> None:
+    """Reserve the output folder before data is read: of two runs that start at once, one ends here."""
+    if training_args.process_index == 0:
+        lock_run(training_args.output_dir)
+    try:
+        main(args, training_args)
+    finally:
+        unlock_run(training_args.output_dir)
+
+
 def _message(error: BaseException) -> str:
-    """The message of a configuration's own check, without the error that wraps it."""
+    """The message of a configuration's own check, without the error that wraps it; the system's without a number."""
+    if isinstance(error, OSError) and error.strerror and error.filename:
+        return f"{error.filename}: {error.strerror}"
     return str(error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error)
 
 
@@ -96,11 +113,11 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
     folder = Path(training_args.output_dir)
     checkpoint = None
     if training_args.process_index == 0:
+        lock_run(folder)
         _check_folder(args, training_args, folder)
+        clean_up_unfinished(folder)
     if args.resume:
-        # One process cleans up what a crash left; the others look for checkpoints afterwards.
-        with training_args.main_process_first(local=False):
-            found = last_checkpoint(folder) if training_args.process_index == 0 else newest_checkpoint(folder)
+        found = checkpoint_to_resume(training_args)
         checkpoint = None if found is None else str(found)
     _enable_cpu_kernels(training_args, None if checkpoint is None else folder)
     if training_args.process_index == 0:
@@ -133,7 +150,9 @@ def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Pa
     # settings.yaml alone is left by a run that ended before its first checkpoint; it may be overwritten.
     has_run = (folder / RESULTS).exists() or bool(list_checkpoints(folder))
     if has_run and args.overwrite:
-        shutil.rmtree(folder)
+        for entry in folder.iterdir():
+            if entry.name != LOCK:
+                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
     elif has_run and not args.resume:
         raise ValueError(
             f"{folder} already has a run; --resume continues it, --overwrite deletes it, --output_dir chooses another "
@@ -141,7 +160,6 @@ def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Pa
         )
     elif has_run:
         _check_same_settings(read_settings(folder), settings_of(args, training_args), folder)
-    folder.mkdir(parents=True, exist_ok=True)
 
 
 def _check_same_settings(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
@@ -190,6 +208,7 @@ def finish_run(
         print_results(results)
     _write_picture_and_card(run, trainer.model, tokenizer, results)
     cpu_kernels.disable()
+    unlock_run(run.folder)
     return results
 
 

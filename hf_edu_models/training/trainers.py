@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
+import pickle
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +21,11 @@ from transformers.trainer_pt_utils import LengthGroupedSampler, nested_gather
 
 from ..data.bucketing import LengthBucketSampler
 from ..hub.push import PushWithCardMixin
+from ..manifest import find_damage, newest_good_checkpoint, rewriting
 from ..models.configuration_base import warn_of_other_ids
-from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, explain_full_disk, newest_checkpoint
+from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, explain_full_disk
 from .arguments import RunArguments
-from .checkpointing import replace_files, replace_folder, rotate_checkpoints
+from .checkpointing import checkpoint_to_resume, replace_files, replace_folder, rotate_checkpoints
 from .fine_tuning import GradualUnfreezing, layer_groups
 from .progress import use_one_line_progress
 from .resumable_batches import (
@@ -30,6 +34,7 @@ from .resumable_batches import (
     SeededCollator,
     innermost_sampler,
 )
+from .termination import RunTerminated, Termination, defer_sigterm
 
 _AnyTrainer: Any = object  # to the type checker, a class with every attribute of the Trainer that a mixin is mixed into
 
@@ -65,6 +70,9 @@ class RunStateCallback(TrainerCallback, ExportableState):
         self.trainer.start_epoch(*resume_position(args, state, train_dataloader))
 
     def on_step_end(self, args, state, control, **kwargs):
+        self.trainer.is_terminated = self.trainer.termination.is_agreed(state.global_step, args.device)
+        if self.trainer.is_terminated:
+            control.should_save = True
         if self.max_minutes is None:
             return
         # One clock for all processes: if only some of them stopped, the others would wait for them forever.
@@ -101,12 +109,22 @@ class ResumableTrainerMixin(_AnyTrainer):
         self._train_sampler: Any = None
         self._is_saving = False
         self._is_finite = True
+        self.termination, self.is_terminated = Termination(), False
         if getattr(self.args, "early_stopping_patience", 0):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
         if getattr(self.args, "unfreeze_every", 0):
             self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
         if getattr(self.args, "quiet", False):
             use_one_line_progress(self, title=self.model.config.model_type.removeprefix("edu_"))
+
+    def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
+        """As Trainer's; a checkpoint is verified before it is loaded, and SIGTERM saves one after the current step."""
+        if resume_from_checkpoint is True:
+            resume_from_checkpoint = str(checkpoint_to_resume(self.args) or "") or True
+        elif resume_from_checkpoint:
+            _check_checkpoint(Path(resume_from_checkpoint))
+        with defer_sigterm() as self.termination:
+            return super().train(resume_from_checkpoint, *args, **kwargs)
 
     def _load_callback_state(self) -> None:
         """Trainer builds new callbacks from a checkpoint: bind ours to this trainer and its current arguments."""
@@ -222,10 +240,37 @@ class ResumableTrainerMixin(_AnyTrainer):
         with torch.random.fork_rng(devices=[]):
             return super().evaluation_loop(*args, **kwargs)
 
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        with _explain_unreadable(resume_from_checkpoint, "weights"):
+            super()._load_from_checkpoint(resume_from_checkpoint, model)
+
+    def _load_rng_state(self, checkpoint: str | None) -> None:
+        with _explain_unreadable(checkpoint, "random state"):
+            super()._load_rng_state(checkpoint)
+
+    def _issue_warnings_after_load(self, load_result: Any) -> None:
+        """A weight that the checkpoint lacks would keep its random values; tied weights are saved once."""
+        weights = self.model.state_dict()
+        lacking = {*load_result.missing_keys} - {*(self.model._keys_to_ignore_on_save or ())}
+        loaded = {weight.data_ptr() for name, weight in weights.items() if name not in lacking}
+        missing = sorted(name for name in lacking if name in weights and weights[name].data_ptr() not in loaded)
+        if missing:
+            raise ValueError(
+                f"the checkpoint lacks {len(missing)} weights of {type(self.model).__name__}, such as {missing[0]}; "
+                "resume from another one"
+            )
+        super()._issue_warnings_after_load(load_result)
+
+    def _load_best_model(self) -> None:
+        if self.state.best_model_checkpoint:
+            _check_checkpoint(Path(self.state.best_model_checkpoint))
+        super()._load_best_model()
+
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         """Resume with the current `learning_rate` instead of the one in the checkpoint."""
         base_lrs = list(getattr(self.lr_scheduler, "base_lrs", []))
-        super()._load_optimizer_and_scheduler(checkpoint)
+        with _explain_unreadable(checkpoint, "optimizer state or schedule"):
+            super()._load_optimizer_and_scheduler(checkpoint)
         is_lambda = checkpoint is not None and isinstance(self.lr_scheduler, LambdaLR)
         if not is_lambda or base_lrs == self.lr_scheduler.base_lrs:
             return
@@ -255,7 +300,10 @@ class ResumableTrainerMixin(_AnyTrainer):
     def _maybe_log_save_evaluate(self, *args, **kwargs):
         if self.control.should_save or self.control.should_log or self.control.should_evaluate:
             self._check_loss(self.state.global_step)
-        return super()._maybe_log_save_evaluate(*args, **kwargs)
+        super()._maybe_log_save_evaluate(*args, **kwargs)
+        if self.is_terminated:
+            saved = Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}"
+            raise RunTerminated(f"stopped by SIGTERM, saved {saved}; the same command with --resume continues")
 
     def _check_loss(self, step: int) -> None:
         if not bool(self._is_finite):
@@ -268,7 +316,7 @@ class ResumableTrainerMixin(_AnyTrainer):
             self._stop(f"weights are NaN or infinite after step {self.state.global_step}")
 
     def _stop(self, reason: str) -> None:
-        last = newest_checkpoint(self.args.output_dir)
+        last = newest_good_checkpoint(Path(self.args.output_dir))
         kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
         raise RunStopped(
             f"{reason}; {kept}. Lower --learning_rate (now {self.args.learning_rate:g}) or --max_grad_norm (now "
@@ -317,6 +365,10 @@ class ResumableTrainerMixin(_AnyTrainer):
         finally:
             self.args.save_total_limit = limit
 
+    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
+        with rewriting(Path(output_dir or self.args.output_dir), self.args.should_save):
+            super().save_model(output_dir, _internal_call)
+
     def save_final(self) -> None:
         """Save the final model, its tokenizer and the log in the run's folder itself."""
         run = Path(self.args.output_dir)
@@ -330,6 +382,33 @@ class ResumableTrainerMixin(_AnyTrainer):
                 # A run that was killed between saving and rotating has one checkpoint too many.
                 rotate_checkpoints(run, self.args.save_total_limit, self.state.best_model_checkpoint)
         self.accelerator.wait_for_everyone()
+
+
+@contextmanager
+def _explain_unreadable(checkpoint: str | None, part: str) -> Iterator[None]:
+    """One sentence instead of torch's page if a part of a checkpoint is not what this run has saved."""
+    try:
+        yield
+    except (RunStopped, ValueError, OSError):
+        raise
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"the {part} in {checkpoint} has Python objects that could run code, so it is not loaded; resume only from "
+            "checkpoints of your own runs"
+        ) from None
+    except Exception as error:  # whatever torch raises for a file of another content
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(
+            f"the {part} in {checkpoint} does not fit this run ({type(error).__name__}: {reason})"
+        ) from None
+
+
+def _check_checkpoint(folder: Path) -> None:
+    problem = find_damage(folder) if folder.is_dir() else "it does not exist"
+    if problem:
+        good = newest_good_checkpoint(folder.parent)
+        instead = f"the last good checkpoint is {good}" if good else "there is no other one"
+        raise ValueError(f"{folder} is damaged: {problem}; {instead}")
 
 
 class EduTrainer(ResumableTrainerMixin, PushWithCardMixin, Trainer):

@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 from tiny_runs import CASES, arguments, translating
 from transformers import Trainer, TrainerCallback
 
+from hf_edu_models.manifest import MANIFEST
 from hf_edu_models.run_folder import (
     RESULTS,
     STATE,
@@ -139,6 +140,7 @@ def full_disk(monkeypatch):
 def test_errors_of_a_full_disk_are_recognised(problem, full_disk, tmp_path):
     (tmp_path / UNFINISHED / "checkpoint-6").mkdir(parents=True)
     (tmp_path / "checkpoint-3").mkdir()
+    (tmp_path / "checkpoint-3" / STATE).write_text("{}")
     with (
         pytest.raises(RunStopped, match=r"no space is left .*checkpoint-3\. Free some space"),
         explain_full_disk(tmp_path),
@@ -272,6 +274,7 @@ def test_the_time_of_a_run_saved_under_the_callbacks_former_name_counts(tmp_path
     state["stateful_callbacks"]["Bookkeeping"] = state["stateful_callbacks"].pop("RunStateCallback")
     state["stateful_callbacks"]["Bookkeeping"]["attributes"]["seconds"] = 500.0
     file.write_text(json.dumps(state))
+    (tmp_path / "checkpoint-3" / MANIFEST).unlink()  # such a run had none
     assert run(tmp_path, "--max_steps", "4", "--resume", change=found.append) == 0
     assert found[0].run_state.elapsed_seconds() > 500
 

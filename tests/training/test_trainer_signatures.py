@@ -19,7 +19,10 @@ EXPECTED = {
     "_get_eval_sampler": "eval_dataset",
     "_get_output_dir": "trial",
     "_get_train_sampler": "train_dataset",
+    "_issue_warnings_after_load": "load_result",
+    "_load_best_model": "",
     "_load_callback_state": "",
+    "_load_from_checkpoint": "resume_from_checkpoint, model",
     "_load_optimizer_and_scheduler": "checkpoint",
     "_load_rng_state": "checkpoint",
     "_maybe_log_save_evaluate": (
