@@ -10,6 +10,7 @@ import difflib
 import json
 import math
 import os
+import pickle
 import re
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from safetensors import SafetensorError
+
 from .auto import LADDER, Rung, find_rung
+from .manifest import check_undamaged
 from .run_folder import RESULTS, log_history, read_results, read_settings
 from .tasks import TASKS, task_of_class
 
@@ -32,6 +36,7 @@ def load_config(name: str, trust_remote_code: bool = False) -> PreTrainedConfig:
     """The configuration of a run, a checkpoint or a Hub id."""
     from transformers import AutoConfig
 
+    check_undamaged(name, with_weights=False)
     with explain_missing(name):
         return AutoConfig.from_pretrained(name, trust_remote_code=trust_remote_code)
 
@@ -41,6 +46,7 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
     from transformers import AutoTokenizer
 
     check_exists(name)
+    check_undamaged(name, with_weights=False)
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)
     except (OSError, ValueError):  # transformers explains it in a list of many lines
@@ -52,8 +58,21 @@ def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
 
 def load_as(auto_class: Any, name: str, trust_remote_code: bool = False) -> PreTrainedModel:
     """The model of an Auto class in evaluation mode, without transformers' loading messages."""
+    check_undamaged(name)
     with explain_missing(name), quiet():
-        return auto_class.from_pretrained(name, trust_remote_code=trust_remote_code).eval()
+        model, report = auto_class.from_pretrained(name, trust_remote_code=trust_remote_code, output_loading_info=True)
+    check_no_weight_missing(name, model, report)
+    return model.eval()
+
+
+def check_no_weight_missing(name: str, model: PreTrainedModel, report: dict[str, Any]) -> None:
+    """Raise an error if a model has random weights though it was saved as the same class; another head may be new."""
+    missing = sorted(report["missing_keys"])
+    if missing and type(model).__name__ == saved_class(model.config):
+        raise ValueError(
+            f"{name} lacks {len(missing)} weights of {type(model).__name__}, such as {missing[0]}; save the model that "
+            "was trained, with all of its heads"
+        )
 
 
 def load_model(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, Any]:
@@ -96,10 +115,18 @@ def saved_class(config: PreTrainedConfig) -> str:
 
 @contextmanager
 def explain_missing(name: str) -> Iterator[None]:
-    """Check the disk before a Hub is asked, and turn transformers' page about Hub ids into one sentence."""
+    """Check the disk before a Hub is asked, and turn the pages of transformers and torch into one sentence."""
     check_exists(name)
     try:
         yield
+    except pickle.UnpicklingError:
+        raise ValueError(
+            f"the weights of {name} are a pickle with Python objects that could run code, so they are not loaded; ask "
+            "for weights in the format of safetensors"
+        ) from None
+    except (RuntimeError, EOFError, SafetensorError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"the weights of {name} cannot be loaded ({reason}); save or download them again") from None
     except OSError as error:
         reason = str(error).strip().partition("\n")[0]
         where = "" if Path(name).is_dir() else ", which is not a folder, nor a model on a Hub that can be reached"
@@ -262,6 +289,7 @@ def read_checkpoint(folder: str | os.PathLike) -> Checkpoint:
 
 def check_complete(checkpoint: Checkpoint) -> None:
     """Raise an error unless anyone can load this folder: all weights, and every file of code that `auto_map` needs."""
+    check_undamaged(str(checkpoint.folder))
     weight_files(checkpoint.folder)
     code_files(checkpoint)
     _check_weights_fit(checkpoint)
@@ -269,12 +297,14 @@ def check_complete(checkpoint: Checkpoint) -> None:
 
 def weight_files(folder: Path) -> list[Path]:
     """The files of weights, one or several shards; an error if one is missing or truncated."""
-    from safetensors import SafetensorError, safe_open
+    from safetensors import safe_open
 
     names = [WEIGHTS]
     if (folder / WEIGHTS_INDEX).is_file():
         names = sorted(set(_read_json(folder / WEIGHTS_INDEX)["weight_map"].values()))
     for name in names:
+        if Path(name).name != name:
+            raise ValueError(f"{folder / WEIGHTS_INDEX} names {name}, which is outside of its folder")
         if not (folder / name).is_file():
             raise FileNotFoundError(f"{folder} has no {name}; save the model there with save_pretrained")
         try:
@@ -325,16 +355,11 @@ def _check_weights_fit(checkpoint: Checkpoint) -> None:
     head = checkpoint.rung.head(checkpoint.auto)
     try:
         with quiet():
-            _, report = head.from_pretrained(checkpoint.folder, output_loading_info=True)
+            model, report = head.from_pretrained(checkpoint.folder, output_loading_info=True)
     except (RuntimeError, OSError) as error:
         reason = str(error).strip().partition("\n")[0]
         raise ValueError(f"{checkpoint.folder} does not load as {checkpoint.architecture}: {reason}") from None
-    missing = sorted(report["missing_keys"])
-    if missing:
-        raise ValueError(
-            f"{checkpoint.folder} lacks {len(missing)} weights of {checkpoint.architecture}, such as {missing[0]}; "
-            "save the model that was trained, with all of its heads"
-        )
+    check_no_weight_missing(str(checkpoint.folder), model, report)
 
 
 def _read_json(file: Path) -> dict[str, Any]:

@@ -82,6 +82,14 @@ def rewriting(folder: Path, is_writer: bool = True) -> Iterator[None]:
         write_manifest(folder, [name for name in manifest if (folder / name).is_file()])
 
 
+def accept_changes(folder: Path) -> None:
+    """Write new digests for the files that the manifest lists; an error without a manifest."""
+    if read_manifest(folder) is None:
+        raise ValueError(f"{folder} has no {MANIFEST}, so there are no digests to change")
+    with rewriting(folder):
+        pass
+
+
 def find_changed(folder: Path, with_weights: bool = True, with_states: bool = True) -> str | None:
     """What differs from the manifest, as part of a sentence; None if nothing does, or without a manifest.
 

@@ -1,4 +1,4 @@
-"""Remove what must not be published with a model: tokens, local paths, the user's name."""
+"""Remove what must not be published with a model: tokens, local paths, the user's name, invisible characters."""
 
 from __future__ import annotations
 
@@ -13,6 +13,16 @@ _SECRET_NAME = re.compile(r"token$|secret|password|api_?key|credential", re.IGNO
 # Settings that only locate files of this machine or the repository of the result.
 _LOCATIONS = {"output_dir", "cache_dir", "logging_dir", "run_name", "resume_from_checkpoint", "resume", "hub_model_id"}
 _ABSOLUTE_PATH = re.compile(r"(?<![\w/:.])(?:~|/|[A-Za-z]:[\\/])[^\s'\"`|<>,;()]*[\\/][^\s'\"`|<>,;()]+")
+# Control characters, which terminals obey, except tab and line feed; those that change the direction of a line of text;
+# other line separators; halves of characters, which cannot be encoded.
+_INVISIBLE = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
+)
+
+
+def make_visible(text: str) -> str:
+    """The text with control and bidirectional characters as escapes, such as \\x1b: it shows what it contains."""
+    return _INVISIBLE.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
 def redact_text(text: str) -> str:

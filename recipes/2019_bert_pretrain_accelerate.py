@@ -6,7 +6,8 @@
 
 Data, model and options are the same. Five methods of Accelerate are enough: `prepare` moves model and batches to their
 device, `accumulate` does gradient accumulation, `backward` and `clip_grad_norm_` work with any number of processes,
-`gather_for_metrics` collects the rows of an evaluation. After a crash, the same command with --resume continues.
+`gather_for_metrics` collects the rows of an evaluation. After a crash or SIGTERM, the same command with --resume ends with
+the same weights; only the time before it is not counted in the results.
 """
 
 import math
@@ -22,11 +23,12 @@ from hf_edu_models import EduBertConfig
 from hf_edu_models.data import DataCollatorForPreTraining
 from hf_edu_models.run_folder import STATE, UNFINISHED, RunStopped, write_results
 from hf_edu_models.training.arguments import PretrainingArguments, settings_of
-from hf_edu_models.training.checkpointing import replace_folder, rotate_checkpoints
+from hf_edu_models.training.checkpointing import replace_files, replace_folder, rotate_checkpoints
 from hf_edu_models.training.resumable_batches import SeededCollator
 from hf_edu_models.training.run import describe_run, launch, print_results, start_run
 from hf_edu_models.training.samples import filled_masks
 from hf_edu_models.training.setup import corpus_for, model_for, pairs_for, tokenizer_for
+from hf_edu_models.training.termination import RunTerminated, defer_sigterm
 
 # Trainer's options that this loop implements; any other raises an error.
 SUPPORTED = {
@@ -58,16 +60,19 @@ def main(args, training_args):
     model = model_for(AutoModelForPreTraining, config, args)
 
     began = time.monotonic()
-    model, state = train(run, accelerator, model, pairs, mask)
+    with defer_sigterm() as termination:
+        model, state = train(run, accelerator, model, pairs, mask, termination)
     seconds = time.monotonic() - began
 
     held_out = [split for split in ("validation", "test") if split in pairs]
     scores = {split: evaluate(accelerator, model, pairs[split], mask, training_args) for split in held_out}
     if accelerator.is_main_process:
         trained = accelerator.unwrap_model(model)
-        trained.save_pretrained(run.folder)
-        tokenizer.save_pretrained(run.folder)
-        state.save_to_json(str(run.folder / STATE))
+        final = run.folder / UNFINISHED / "final"
+        trained.save_pretrained(final)
+        tokenizer.save_pretrained(final)
+        state.save_to_json(str(final / STATE))
+        replace_files(final, run.folder)
         length = {"seconds": seconds, "steps": state.global_step, "epochs": round(state.epoch, 3)}
         results = describe_run(run, trained, "pretraining", corpus, **length)
         results |= {"scores": scores, "samples": filled_masks(corpus)(trained, tokenizer)}
@@ -94,7 +99,7 @@ def prepare(args, accelerator, model, pairs, mask):
     return collator, *accelerator.prepare(model, optimizer, batches)
 
 
-def train(run, accelerator, model, pairs, mask):
+def train(run, accelerator, model, pairs, mask, termination):
     args = run.training_args
     collator, model, optimizer, batches = prepare(args, accelerator, model, pairs["train"], mask)
     steps_per_epoch = -(-len(batches) // args.gradient_accumulation_steps)
@@ -103,7 +108,7 @@ def train(run, accelerator, model, pairs, mask):
     scheduler = get_scheduler(args.lr_scheduler_type, optimizer, args.get_warmup_steps(last_step), last_step)
     accelerator.register_for_checkpointing(scheduler)
 
-    # A checkpoint has the weights, the optimizer, the scheduler, the random states, and this state.
+    # A checkpoint has the weights, the optimizer, the scheduler, the random states of every process, and this state.
     state = TrainerState(max_steps=last_step, epoch=0.0)
     if run.checkpoint is not None:
         accelerator.load_state(run.checkpoint)
@@ -132,8 +137,12 @@ def train(run, accelerator, model, pairs, mask):
             if state.global_step % args.logging_steps == 0:
                 mean = accelerator.gather(loss.detach()).mean().item()
                 log(accelerator, state, {"loss": mean, "learning_rate": scheduler.get_last_lr()[0]})
-            if args.save_strategy == "steps" and state.global_step % args.save_steps == 0:
+            is_terminated = termination.is_agreed(state.global_step, accelerator.device)
+            if is_terminated or (args.save_strategy == "steps" and state.global_step % args.save_steps == 0):
                 save(accelerator, run.folder, state, args.save_total_limit)
+            if is_terminated:
+                saved = run.folder / f"checkpoint-{state.global_step}"
+                raise RunTerminated(f"stopped by SIGTERM, saved {saved}; the same command with --resume continues")
             if state.global_step == last_step:
                 break
         scores = evaluate(accelerator, model, pairs["validation"], mask, args)

@@ -12,15 +12,20 @@ __getattr__, *_ = lazy_names(__name__, {"app": "commands"})
 
 
 def main() -> None:
-    """Run a verb; a user's mistake prints one sentence and exits with 2, Ctrl-C is silent and exits with 130.
+    """Run a verb; a user's mistake prints one sentence and exits with 2, Ctrl-C exits with 130.
 
     `HF_EDU_TRACEBACK=1` shows the traceback.
     """
     try:
-        from .commands import app  # here, so that Ctrl-C while it is imported is silent too
+        from .commands import app  # here, so that Ctrl-C while it is imported is one sentence too
 
         app()
+    except SystemExit as end:
+        if end.code == 130 and type(end.__context__).__name__ == "Exit":  # typer's own, silent answer to Ctrl-C
+            print("hf-edu: interrupted", file=sys.stderr)
+        raise
     except KeyboardInterrupt:
+        print("hf-edu: interrupted", file=sys.stderr)
         sys.exit(130)
     except (ValueError, OSError) as error:
         if os.environ.get("HF_EDU_TRACEBACK"):

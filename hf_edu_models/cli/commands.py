@@ -6,6 +6,7 @@ import typer
 
 from . import (
     card,
+    check,
     convert,
     data,
     demo,
@@ -57,6 +58,7 @@ app.command()(predict.predict)
 app.command()(encode.encode)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure_lessons.app, name="figure")
+app.command()(check.check)
 app.command()(card.card)
 app.command()(push.push)
 app.command()(convert.convert)

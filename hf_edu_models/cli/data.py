@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..redaction import make_visible
 from .loading import read_corpus
 from .options import Columns, DataOptions, NoHeader, Seed, Source, Target
 
@@ -62,11 +63,11 @@ def show_corpus(
 
 def _table(name: str, dataset: Any, show: int) -> Table:
     size = f"{len(dataset):,} rows" if hasattr(dataset, "__len__") else "streaming"
-    table = Table(title=f"{name}: {size}", title_justify="left", show_lines=True)
+    table = Table(title=Text(make_visible(f"{name}: {size}")), title_justify="left", show_lines=True)
     rows = list(islice(dataset, show))
     columns = dataset.column_names or list(rows[0] if rows else ())
     for column in columns:
-        table.add_column(Text(column), overflow="fold")
+        table.add_column(Text(make_visible(column)), overflow="fold")
     features = dataset.features or {}
     for row in rows:
         table.add_row(*(Text(_cell(row[column], features.get(column))) for column in columns))
@@ -83,4 +84,5 @@ def _cell(value: Any, feature: Any) -> str:
         text = value
     else:
         text = json.dumps(value, ensure_ascii=False, default=str)
+    text = make_visible(text)
     return text if len(text) <= _MAX_CELL_LENGTH else text[: _MAX_CELL_LENGTH - 1] + "…"

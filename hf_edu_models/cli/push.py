@@ -26,8 +26,8 @@ def push(
     """Upload the weights, tokenizer, code, card and figures of a run to the Hub, in one commit.
 
     The token is the one of `hf auth login`, or HF_TOKEN. If the connection fails, run the same command again: finished
-    files are not uploaded twice. Exit codes: 0 uploaded, 2 rejected (invalid input, token or repository), 3 Hub not
-    reachable.
+    files are not uploaded twice. Exit codes: 0 uploaded, 2 rejected (invalid input, token or repository), 3 try again
+    (the Hub is not reachable, does not answer, or limits requests).
     """
     from ..hub.errors import HubUnreachableError
     from ..hub.push import push_run

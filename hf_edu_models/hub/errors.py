@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
+from huggingface_hub import get_session
 from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled
 
 from ..redaction import REDACTED, redact_text
@@ -17,8 +18,8 @@ _BY_STATUS = {
     404: "the Hub has no {repo_id} that this token can see, or not that revision",
     409: "{repo_id} changed during the upload; push again",
     413: "a file is too large for the Hub",
-    429: "the Hub limits the number of requests; try again in a few minutes",
 }
+TIMEOUT = 60.0  # seconds without a byte from the Hub; huggingface_hub itself waits forever
 
 
 class HubRejectedError(ValueError):
@@ -37,6 +38,7 @@ def call_hub(repo_id: str, token: str, request: Callable[[], _Result]) -> _Resul
 
     The original error is not chained: it may quote the token with the request.
     """
+    get_session().timeout = TIMEOUT  # stays set, for uploads in the background
     try:
         return request()
     except Exception as error:
@@ -53,6 +55,8 @@ def _explain(error: BaseException, repo_id: str) -> HubRejectedError | HubUnreac
             return HubUnreachableError("HF_HUB_OFFLINE is set, so nothing is uploaded; unset it and try again")
         if isinstance(cause, HfHubHTTPError):
             return _explain_status(cause, repo_id)
+        if type(cause).__name__.endswith("Timeout"):
+            return HubUnreachableError(f"the Hub has not answered for {TIMEOUT:g} seconds; run the same command again")
         if type(cause).__module__.partition(".")[0].startswith("httpx") or isinstance(cause, ConnectionError):
             return HubUnreachableError(
                 f"the Hub cannot be reached, or the connection was lost ({type(cause).__name__}); check the network "
@@ -72,6 +76,8 @@ def _causes(error: BaseException | None) -> Iterator[BaseException]:
 
 def _explain_status(error: HfHubHTTPError, repo_id: str) -> HubRejectedError | HubUnreachableError:
     status = error.response.status_code
+    if status == 429:
+        return HubUnreachableError("the Hub limits the number of requests; try again in a few minutes")
     if status >= 500:
         return HubUnreachableError(f"the Hub has an internal error (status {status}); try again later")
     text = _BY_STATUS.get(status, f"the Hub returned status {status} for {{repo_id}}").format(repo_id=repo_id)

@@ -20,9 +20,11 @@ from transformers.utils import PushInProgress
 
 from ..auto import find_rung
 from ..checkpoints import WEIGHTS_INDEX, Checkpoint, check_complete, code_files, read_checkpoint, weight_files
+from ..manifest import MANIFEST, make_manifest, rewriting
 from ..redaction import REDACTED
+from ..run_folder import RESULTS, SETTINGS, STATE
 from .cards.card import CARD, card_files, write_files
-from .errors import HubRejectedError, call_hub
+from .errors import TIMEOUT, HubRejectedError, call_hub
 
 _SMALL_FILES = (
     *(CARD, "LICENSE", "config.json", "generation_config.json", WEIGHTS_INDEX),
@@ -70,10 +72,14 @@ def push_run(
         revision: Branch, created if missing; default main.
     """
     _check_repo_id(repo_id)
+    _check_inside(Path(run), [Path(run) / name for name in (RESULTS, SETTINGS, STATE)])  # what the card shows
     checkpoint = read_checkpoint(run)
     check_complete(checkpoint)
     generated = card_files(checkpoint, repo_id=repo_id)
-    contents = _public_files(checkpoint) | generated
+    public = _public_files(checkpoint)
+    contents = public | generated | {MANIFEST: _manifest_of(public)}
+    if (checkpoint.folder / MANIFEST).is_file():
+        generated[MANIFEST] = contents[MANIFEST]
     message = message or f"{checkpoint.architecture}: weights, tokenizer, code and card"
     push = Push(repo_id, revision or "main", message, _sizes(contents), _left_out(checkpoint.folder, contents))
     if dry_run:
@@ -111,7 +117,24 @@ def _public_files(checkpoint: Checkpoint) -> dict[str, Path | bytes]:
     files = [folder / name for name in _SMALL_FILES if (folder / name).is_file()]
     files += weight_files(folder) + code_files(checkpoint)
     files += [file for file in sorted((folder / "pictures").rglob("*")) if file.suffix.lower() in _PICTURES]
+    _check_inside(folder, files)
     return {file.relative_to(folder).as_posix(): file for file in files}
+
+
+def _check_inside(folder: Path, files: list[Path]) -> None:
+    """Raise an error if a file is a link out of the folder: what it leads to may be private."""
+    for file in files:
+        if not file.resolve().is_relative_to(folder.resolve()):
+            name = file.relative_to(folder)
+            raise ValueError(
+                f"{name} leads out of {folder}, to {file.resolve()}, so nothing is uploaded; copy that file into the "
+                f"folder, or remove {name}"
+            )
+
+
+def _manifest_of(public: dict[str, Path | bytes]) -> bytes:
+    """Digests of all files that a model is loaded from; card and pictures may be edited on the Hub."""
+    return make_manifest({name: each for name, each in public.items() if name != CARD and "/" not in name})
 
 
 def _sizes(contents: dict[str, Path | bytes]) -> dict[str, int]:
@@ -129,7 +152,7 @@ def _left_out(folder: Path, contents: dict[str, Path | bytes]) -> list[str]:
 def _prepare_repository(api: HfApi, repo_id: str, private: bool, revision: str | None) -> None:
     api.create_repo(repo_id, private=private or None, exist_ok=True)
     # An existing repository keeps its visibility, and a model that is meant to be private would become public.
-    if private and not api.model_info(repo_id).private:
+    if private and not api.model_info(repo_id, timeout=TIMEOUT).private:
         raise HubRejectedError(
             f"{repo_id} exists and is public; make it private in its settings on the Hub, or leave out --private"
         )
@@ -224,8 +247,9 @@ class PushWithCardMixin(_AnyTrainer):
             self.push_in_progress.wait_until_done()
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
         # Copied first: the checkpoint may be deleted before it is uploaded.
-        for name, file in _public_files(read_checkpoint(checkpoint_folder)).items():
-            shutil.copy(file, Path(self.args.output_dir) / name)
+        with rewriting(Path(self.args.output_dir)):
+            for name, file in _public_files(read_checkpoint(checkpoint_folder)).items():
+                shutil.copy(file, Path(self.args.output_dir) / name)
         message = f"Training in progress, step {self.state.global_step}"
         job = self._upload_output_dir(message, token=_find_token(self.args.hub_token), run_as_future=True)
         self.push_in_progress = PushInProgress([job])
@@ -233,6 +257,7 @@ class PushWithCardMixin(_AnyTrainer):
 
     def _upload_output_dir(self, message: str | None, revision: str | None = None, **options: Any) -> Any:
         contents = _public_files(read_checkpoint(self.args.output_dir))
+        contents[MANIFEST] = _manifest_of(contents)
         return _commit(self._hub, self.hub_model_id, contents, message, revision or self.args.hub_revision, **options)
 
     @cached_property

@@ -22,7 +22,7 @@ from rich.text import Text
 from transformers import GenerationConfig, set_seed
 
 from .. import cpu_kernels
-from ..redaction import clean_command, clean_value
+from ..redaction import clean_command, clean_value, make_visible
 from ..run_folder import (
     LOCK,
     RESULTS,
@@ -48,7 +48,7 @@ from .termination import explain_sigterm
 _MAY_CHANGE = {
     "num_train_epochs", "max_steps", "max_minutes", "logging_steps", "save_steps", "eval_steps", "save_total_limit",
     "disable_tqdm", "report_to", "dataloader_num_workers", "num_beams", "average_checkpoints", "learning_rate",
-    "max_grad_norm", "early_stopping_patience", "per_device_eval_batch_size", "use_cpu", "cpu_kernels",
+    "max_grad_norm", "early_stopping_patience", "per_device_eval_batch_size", "use_cpu", "cpu_kernels", "ddp_backend",
 }  # fmt: skip
 
 
@@ -308,7 +308,9 @@ def print_results(results: dict[str, Any]) -> None:
     size, seconds = results["parameters"], results["seconds"]
     print_scores(f"{results['architecture']}, {size:,} parameters, {seconds:,.0f} s", results["scores"])
     if results["samples"]:
-        table = Table(*results["samples"][0], show_lines=True)
+        table = Table(show_lines=True)
+        for name in results["samples"][0]:
+            table.add_column(Text(make_visible(name)))
         for row in results["samples"]:
             table.add_row(*(Text(_shorten(value)) for value in row.values()))
         Console().print(table)
@@ -324,7 +326,7 @@ def print_scores(title: str, splits: dict[str, dict[str, Any]]) -> None:
         table.add_column(split, justify="right")
     for name in first:
         if not name.endswith(("_interval", "_signature")):
-            table.add_row(name, *(_with_interval(splits[split], name) for split in splits))
+            table.add_row(Text(make_visible(name)), *(_with_interval(splits[split], name) for split in splits))
     console.print(table)
     for name, value in first.items():
         if name.endswith("_signature"):
@@ -340,7 +342,7 @@ def _with_interval(scores: dict[str, Any], name: str) -> str:
 
 
 def _shorten(value: Any, max_characters: int = 300) -> str:
-    text = " ".join(map(str, value)) if isinstance(value, list) else str(value)
+    text = make_visible(" ".join(map(str, value)) if isinstance(value, list) else str(value))
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 

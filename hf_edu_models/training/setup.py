@@ -9,12 +9,19 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from ..checkpoints import load_config, load_tokenizer, position_limit
+from ..checkpoints import (
+    check_no_weight_missing,
+    explain_missing,
+    load_config,
+    load_tokenizer,
+    position_limit,
+)
 from ..data.columns import label_names, plan_columns, read_column
 from ..data.corpora import load_corpus
 from ..data.notes import note
 from ..data.pretraining import build_nsp_pairs
 from ..data.tokenization import train_tokenizer
+from ..manifest import check_undamaged
 from ..models.configuration_base import unknown_setting
 from ..tasks import TASKS
 from .arguments import PretrainingArguments, RecipeArguments
@@ -137,7 +144,11 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
         )
     if args.new_weights:
         return auto_class.from_config(own)
-    return auto_class.from_pretrained(args.init_from, config=own)
+    check_undamaged(args.init_from)
+    with explain_missing(args.init_from):
+        model, report = auto_class.from_pretrained(args.init_from, config=own, output_loading_info=True)
+    check_no_weight_missing(args.init_from, model, report)
+    return model
 
 
 def _set(config: Any, settings: dict[str, Any]) -> None:

@@ -23,6 +23,7 @@ VERBS = {
     "translate",
     "card",
     "predict",
+    "check",
     "push",
     "convert",
     "export",
@@ -98,7 +99,7 @@ def test_version():
 
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("blocked", ["typer", "torch"])
-def test_an_interrupt_during_imports_is_silent(tmp_path, blocked):
+def test_an_interrupt_during_imports_is_one_sentence(tmp_path, blocked):
     """Ctrl-C while a slow library loads: no traceback, exit code 130."""
     stub = "import os, signal, time\n"
     stub += "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a process in the background ignores it
@@ -106,7 +107,7 @@ def test_an_interrupt_during_imports_is_silent(tmp_path, blocked):
     for library in (blocked, "transformers"):
         (tmp_path / f"{library}.py").write_text(stub)
     run = hf_edu("ladder", PYTHONPATH=os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    assert run.returncode == 130 and run.stdout == run.stderr == ""
+    assert run.returncode == 130 and run.stdout == "" and run.stderr.strip() == "hf-edu: interrupted"
 
 
 def error_of(monkeypatch, capsys, problem):

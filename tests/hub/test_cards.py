@@ -1,5 +1,6 @@
 """Model cards: their facts are those of the run, nothing on them is private, and their code runs."""
 
+import hashlib
 import json
 import os
 import re
@@ -111,7 +112,7 @@ def test_the_hub_accepts_every_card_and_it_renders(checkpoints):
         assert not re.search(r"\{\{|\{%|\bNone\b|\brung\b", prose), f"{rung.name} {auto}"
         html = MarkdownIt("commonmark").enable("table").render(card.text)
         headings = re.findall(r"<h2>(.*?)</h2>", html)
-        expected = ["Model description", "How to use", "Evaluation", "Limitations", "Licence", "Citation"]
+        expected = ["Model description", "How to use", "Evaluation", "Limitations", "Files", "Licence", "Citation"]
         assert headings == expected, f"{rung.name} {auto}"
 
 
@@ -338,3 +339,41 @@ def test_a_folder_without_a_valid_model_raises_one_sentence(problem, run):
     done = CliRunner().invoke(app, ["card", str(run)])
     assert isinstance(done.exception, ValueError | FileNotFoundError)
     assert str(run) in str(done.exception) and "\n" not in str(done.exception)
+
+
+HOSTILE = "x`|\n\n```\n# heading\n<b>\x1b[2J\u202e**bold** [a](http://b)"
+
+
+def test_nothing_from_the_results_becomes_markup(run):
+    """Every string of results.json is replaced by one that breaks out of code, tables and lines."""
+
+    def replace_strings(value):
+        if isinstance(value, dict):
+            return {name: replace_strings(each) for name, each in value.items()}
+        if isinstance(value, list):
+            return [replace_strings(each) for each in value]
+        return HOSTILE if isinstance(value, str) else value
+
+    kept = {"model_type", "architecture", "rung"}
+    results = {name: value if name in kept else replace_strings(value) for name, value in RESULTS.items()}
+    results["scores"] = {HOSTILE: {HOSTILE: 0.5}, "test": {"bleu": 1.0, "bleu_signature": HOSTILE}}
+    results["settings"] = {HOSTILE: HOSTILE}
+    results["samples"] = [{HOSTILE: HOSTILE}]
+    results["data"] |= {"source": HOSTILE, "target": HOSTILE, "sizes": {HOSTILE: 3}}
+    results |= {"init_from": HOSTILE, "attention_of": HOSTILE, "license_of_data": HOSTILE}
+    write_results(run, results)
+    card = make_card(run)
+    assert card_errors(str(card)) == []
+    assert "\x1b" not in str(card) and "\u202e" not in str(card)
+    html = MarkdownIt("commonmark").enable("table").render(card.text)
+    prose = re.sub(r"<code.*?</code>", "", html, flags=re.DOTALL)
+    assert not re.search(r"<h1>heading|<b>|<strong>bold|href=\"http://b", prose)
+    assert re.findall(r"<h1>(.*?)</h1>", html) == [run.name]
+
+
+def test_the_card_lists_digests_of_weights_and_code_and_how_to_pin(run):
+    card = make_card(run).text
+    assert 'revision="..."' in card and "hf-edu check" in card
+    for name in ("model.safetensors", "modeling_bahdanau.py", "configuration_base.py"):
+        digest = hashlib.sha256((run / name).read_bytes()).hexdigest()
+        assert f"| `{name}` | `{digest}` |" in card

@@ -6,20 +6,25 @@ import json
 import os
 import pickle
 import shutil
+import socket
 import subprocess
 import sys
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 import transformers
-from huggingface_hub import ModelCard
+from huggingface_hub import ModelCard, get_session
+from huggingface_hub.errors import HfHubHTTPError
 from loopback_hub import LoopbackHub
 
-from hf_edu_models.hub import PushWithCardMixin, push_run
+from hf_edu_models.hub import PushWithCardMixin, errors, push_run
+from hf_edu_models.hub.errors import HubRejectedError, HubUnreachableError, call_hub
 from hf_edu_models.hub.push import UnsavedToken
+from hf_edu_models.manifest import write_manifest
 
 TOKEN, FALSE_TOKEN = "hf_" + "goodToken" * 4, "hf_" + "falseToken" * 4
 NOT_UPLOADED = (
@@ -180,7 +185,11 @@ def test_one_commit_has_weights_tokenizer_code_card_and_pictures(story):
     assert [commit.message for commit in commits] == ["start", "first"] and message == "first"
     assert url.endswith(commits[-1].sha)
     there = hub.files("ada/dates")
-    assert there == {name: (run / name).read_bytes() for name in files}, "folder and Hub have the same files"
+    digests = json.loads(there["manifest.json"])["files"]
+    assert all(digests[name]["sha256"] == hashlib.sha256(there[name]).hexdigest() for name in digests)
+    assert set(there) - set(digests) == {"README.md", "pictures/loss.png", "manifest.json"}
+    same = {name: content for name, content in there.items() if name != "manifest.json"}
+    assert same == {name: (run / name).read_bytes() for name in same}, "folder and Hub have the same files"
     assert {name: len(content) for name, content in there.items()} == files
     expected = {"model.safetensors", "config.json", "tokenizer.json", "tokenizer_config.json", "README.md"}
     assert expected | {"pictures/loss.png", "modeling_bahdanau.py", "configuration_base.py"} <= set(files)
@@ -349,3 +358,90 @@ def change(run: Path, **settings) -> None:
 def test_an_invalid_repo_id_raises_an_error(name, run):
     with pytest.raises(ValueError, match="user/name"):
         push_run(run, name, dry_run=True)
+
+
+PRIVATE = "private text of another folder"
+
+
+def link(name):
+    def damage(run):
+        (run.parent / "private").write_text(PRIVATE)
+        (run / name).parent.mkdir(exist_ok=True)
+        (run / name).unlink(missing_ok=True)
+        (run / name).symlink_to(run.parent / "private")
+
+    return damage
+
+
+def link_pictures(run):
+    (run.parent / "album").mkdir()
+    (run.parent / "album" / "me.png").write_text(PRIVATE)
+    (run / "pictures").symlink_to(run.parent / "album")
+
+
+def name_other_weights(name):
+    def damage(run):
+        shutil.copy(run / "model.safetensors", run.parent / "other.safetensors")
+        index = {"metadata": {}, "weight_map": {"a": name.replace("PARENT", str(run.parent))}}
+        (run / "model.safetensors.index.json").write_text(json.dumps(index))
+
+    return damage
+
+
+OUTSIDE = {
+    **{name: link(name) for name in ("vocab.txt", "LICENSE", "README.md", "results.json", "pictures/me.png")},
+    "pictures": link_pictures,
+    "blocks_masks.py": link("blocks_masks.py"),
+    "../other.safetensors": name_other_weights("../other.safetensors"),
+    "/other.safetensors": name_other_weights("PARENT/other.safetensors"),
+}
+
+
+@pytest.mark.parametrize("name", OUTSIDE)
+def test_nothing_outside_of_the_folder_is_pushed(name, run):
+    OUTSIDE[name](run)
+    with pytest.raises(ValueError, match=r"leads out of|outside of its folder") as error:
+        push_run(run, "ada/dates", dry_run=True)
+    assert name in str(error.value) and PRIVATE not in str(error.value)
+
+
+def test_a_link_inside_of_the_folder_is_pushed(run):
+    (run / "pictures").mkdir()
+    (run / "mine.png").write_bytes(b"png")
+    (run / "pictures" / "mine.png").symlink_to(run / "mine.png")
+    assert "pictures/mine.png" in push_run(run, "ada/dates", dry_run=True).files
+
+
+def test_a_damaged_model_is_not_pushed(run):
+    write_manifest(run, ["model.safetensors", "config.json"])
+    push_run(run, "ada/dates", dry_run=True)
+    change(run, hidden_size=12, note=1)
+    with pytest.raises(ValueError, match=r"is damaged: config.json has .*; use .*checkpoint-6.* --accept"):
+        push_run(run, "ada/dates", dry_run=True)
+
+
+def test_a_hub_that_never_answers_ends_with_a_sentence(run, monkeypatch):
+    """It accepts the connection and stays silent."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setattr(errors, "TIMEOUT", 0.3)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+        monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setattr("time.sleep", lambda seconds: None)
+        with pytest.raises(HubUnreachableError, match=r"has not answered for 0\.3 seconds; run the same"):
+            push_run(run, "ada/dates", token=TOKEN)
+    get_session().timeout = None
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"), [(429, HubUnreachableError), (503, HubUnreachableError), (403, HubRejectedError)]
+)
+def test_too_many_requests_means_try_again(status, kind):
+    def request():
+        response = SimpleNamespace(status_code=status, headers={}, request=None)
+        error = HfHubHTTPError.__new__(HfHubHTTPError)
+        error.response, error.server_message = response, None
+        raise error
+
+    with pytest.raises(kind) as error:
+        call_hub("ada/dates", TOKEN, request)
+    assert status != 429 or "try again in a few minutes" in str(error.value)

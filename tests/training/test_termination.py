@@ -180,7 +180,9 @@ def test_a_lock_is_not_held_by_workers_of_a_dead_process(tmp_path):
 def test_overwriting_keeps_the_lock(tmp_path):
     assert run(tmp_path, "--max_steps", "3") == 0
     seen = []
-    assert run(tmp_path, "--max_steps", "1", "--overwrite", change=lambda _: seen.append((tmp_path / LOCK).exists())) == 0
+    assert (
+        run(tmp_path, "--max_steps", "1", "--overwrite", change=lambda _: seen.append((tmp_path / LOCK).exists())) == 0
+    )
     assert seen == [True] and [each.name for each in list_checkpoints(tmp_path)] == ["checkpoint-1"]
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 import shlex
 from typing import Any
 
-from ...checkpoints import Checkpoint
-from ...redaction import clean_command, clean_settings, clean_value
+from ...checkpoints import Checkpoint, code_files, weight_files
+from ...manifest import read_manifest, sha256
+from ...redaction import clean_command, clean_settings, clean_value, make_visible
 from ...tasks import task_of_auto_class
 from .loss_curve import has_curve
 from .metadata import corpus_name, is_hub_id, languages, metric_name, score_names
@@ -23,12 +25,13 @@ def template_values(checkpoint: Checkpoint, title: str, repo_id: str | None) -> 
         "title": title,
         "paper": checkpoint.rung.paper,
         "auto": checkpoint.auto,
-        "task": (results.get("task") or "").replace("_", " "),
-        "version": (results.get("versions") or {}).get("hf_edu_models"),
+        "task": _cell((results.get("task") or "").replace("_", " ")),
+        "version": _cell((results.get("versions") or {}).get("hf_edu_models") or ""),
         "summary": _summary(checkpoint),
         "load_with": loading_code(checkpoint, repo_id, trust_remote_code=False),
         "load_without": loading_code(checkpoint, repo_id, trust_remote_code=True),
         "usage": usage_example(checkpoint),
+        "digests": _digests(checkpoint),
         "limitations": _limitations(checkpoint),
         "licence": _licence(results),
         "has_loss": has_curve(checkpoint.history),
@@ -60,9 +63,9 @@ def _summary(checkpoint: Checkpoint) -> str:
     if corpus is None:
         return f"{text}. Its training is not recorded in this folder."
     origin = clean_value(checkpoint.results.get("init_from"))
-    start = f"fine-tuned from `{origin}`" if origin else "trained from scratch"
+    start = f"fine-tuned from {_code(origin)}" if origin else "trained from scratch"
     pair = [Locale("en").languages[code] for code in languages(checkpoint.results.get("data") or {})]
-    return f"{text} and was {start} on `{corpus}`{f', {pair[0]} to {pair[1]}' if len(pair) == 2 else ''}."
+    return f"{text} and was {start} on {_code(corpus)}{f', {pair[0]} to {pair[1]}' if len(pair) == 2 else ''}."
 
 
 def _data(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -73,12 +76,12 @@ def _data(checkpoint: Checkpoint) -> dict[str, Any]:
     if is_hub_id(name):
         text = f"[{name}](https://huggingface.co/datasets/{name})"
     elif description:
-        text = f"`{name}`, a synthetic corpus that `hf_edu_models` generates: {description}"
+        text = f"{_code(name)}, a synthetic corpus that `hf_edu_models` generates: {description}"
     else:
-        text = f"`{name}`, local files that are not part of this repository"
-    columns = [f"{side} `{data[side]}`" for side in ("source", "target") if data.get(side)]
+        text = f"{_code(name)}, local files that are not part of this repository"
+    columns = [f"{side} {_code(data[side])}" for side in ("source", "target") if data.get(side)]
     text += f"; {', '.join(columns)}." if columns else "."
-    sizes = [(split, f"{size:,}") for split, size in (data.get("sizes") or {}).items() if size is not None]
+    sizes = [(_cell(split), f"{size:,}") for split, size in (data.get("sizes") or {}).items() if size is not None]
     return {"data": text, "sizes": sizes}
 
 
@@ -100,13 +103,23 @@ def _training(checkpoint: Checkpoint) -> dict[str, Any]:
         text += f" in {_duration(results['seconds'])}"
     if results.get("machine"):
         text += f" on {_machine(results['machine'])}"
-    text += f", seed {results['seed']}." if results.get("seed") is not None else "."
-    versions = [f"{name} {version}" for name, version in (results.get("versions") or {}).items() if version]
+    text += f", seed {_cell(results['seed'])}." if results.get("seed") is not None else "."
+    versions = [
+        f"{_cell(name)} {_cell(version)}" for name, version in (results.get("versions") or {}).items() if version
+    ]
     if versions:
         text += f" Versions: {', '.join(versions)}."
-    command = results.get("command")
-    settings = [(f"`{name}`", _cell(value)) for name, value in _flatten(clean_settings(checkpoint.settings)).items()]
-    return {"training": text, "command": clean_command(command) if command else None, "settings": settings}
+    settings = [
+        (_code(name).replace("|", "\\|"), _cell(value))
+        for name, value in _flatten(clean_settings(checkpoint.settings)).items()
+    ]
+    return {"training": text, "command": _command(results), "settings": settings}
+
+
+def _command(results: dict[str, Any]) -> str | None:
+    """The command in one line; none if it could end the block of code around it."""
+    command = make_visible(clean_command(results.get("command") or "")).replace("\n", "\\n")
+    return None if not command or "```" in command else command
 
 
 def _flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -120,7 +133,7 @@ def _flatten(settings: dict[str, Any], prefix: str = "") -> dict[str, Any]:
 def _machine(machine: dict[str, Any]) -> str:
     device, threads, processes = (machine.get(key) for key in ("device", "threads", "processes"))
     kind = str(device or "an unknown device").partition(":")[0]
-    text = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}.get(kind, kind)
+    text = {"cpu": "CPU", "cuda": "GPU", "mps": "Apple GPU"}.get(kind) or _cell(kind)
     if kind == "cpu" and threads:
         text += f" ({threads} thread{'s' if threads != 1 else ''})"
     return f"{processes} processes, each on one {text}" if processes and processes > 1 else f"one {text}"
@@ -130,9 +143,9 @@ def _scores(results: dict[str, Any]) -> dict[str, Any]:
     splits = {split: scores for split, scores in (results.get("scores") or {}).items() if scores}
     names = score_names(splits.values(), results.get("main_score"))
     return {
-        "splits": list(splits),
-        "scores": [(metric_name(name), [_score(scores, name) for scores in splits.values()]) for name in names],
-        "main_score": metric_name(results.get("main_score")),
+        "splits": list(map(_cell, splits)),
+        "scores": [(_cell(metric_name(name)), [_score(scores, name) for scores in splits.values()]) for name in names],
+        "main_score": _cell(metric_name(results.get("main_score"))),
         "score_notes": _score_notes(splits),
     }
 
@@ -149,7 +162,7 @@ def _score_notes(splits: dict[str, dict[str, Any]]) -> str:
     every = {name: value for scores in splits.values() for name, value in scores.items() if value}
     notes = ["In brackets: 95% bootstrap confidence interval."] if any(n.endswith("_interval") for n in every) else []
     notes += [
-        f"{metric_name(name.removesuffix('_signature'))} by sacreBLEU, signature `{value}`."
+        f"{_cell(metric_name(name.removesuffix('_signature')))} by sacreBLEU, signature {_code(value)}."
         for name, value in every.items()
         if name.endswith("_signature")
     ]
@@ -175,14 +188,28 @@ def _published(results: dict[str, Any]) -> list[dict[str, str]]:
 def _samples(results: dict[str, Any]) -> dict[str, Any]:
     rows = (results.get("samples") or [])[:_MAX_SAMPLES]
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    return {"sample_columns": columns, "samples": [[_cell(row.get(name, "")) for name in columns] for row in rows]}
+    return {
+        "sample_columns": list(map(_cell, columns)),
+        "samples": [[_cell(row.get(name, "")) for name in columns] for row in rows],
+    }
+
+
+def _digests(checkpoint: Checkpoint) -> list[tuple[str, str]]:
+    """SHA-256 of the files of weights and code, by name."""
+    manifest = read_manifest(checkpoint.folder) or {}
+    files = weight_files(checkpoint.folder)
+    if checkpoint.auto in (checkpoint.config.get("auto_map") or {}):
+        files += code_files(checkpoint)
+    return [(file.name, manifest.get(file.name, {}).get("sha256") or sha256(file)) for file in files]
 
 
 def _limitations(checkpoint: Checkpoint) -> list[str]:
     """Limitations that do not depend on the rung."""
     limitations, name = [], corpus_name(checkpoint)
     if _builtin_description(name):
-        limitations.append(f"It was trained only on the synthetic corpus `{name}` and cannot be used on other texts.")
+        limitations.append(
+            f"It was trained only on the synthetic corpus {_code(name)} and cannot be used on other texts."
+        )
     elif name is not None:
         limitations.append("It reproduces the errors and biases of its training data.")
     if checkpoint.results.get("scores"):
@@ -192,7 +219,9 @@ def _limitations(checkpoint: Checkpoint) -> list[str]:
 
 
 def _licence(results: dict[str, Any]) -> str:
-    weights = f"Weights: {results['licence']}." if results.get("licence") else "Weights: no licence was specified."
+    weights = (
+        f"Weights: {_cell(results['licence'])}." if results.get("licence") else "Weights: no licence was specified."
+    )
     data = results.get("license_of_data")
     return f"{weights} Code in this repository: Apache-2.0." + (f" Training data: {_cell(data)}." if data else "")
 
@@ -215,10 +244,17 @@ def _duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} minutes" if seconds < 5_400 else f"{seconds / 3_600:.1f} hours"
 
 
+def _code(value: Any) -> str:
+    """A value as code inside a line, with a longer fence than any in it."""
+    text = make_visible(" ".join(str(value).split()))
+    fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
+    return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
+
+
 def _cell(value: Any) -> str:
     """A value as a table cell: one line, truncated, with the special characters of Markdown and HTML escaped."""
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    text = " ".join(text.split())
+    text = make_visible(" ".join(text.split()))
     text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{character}" if character in "\\`*_[]|#~$" else character for character in text)

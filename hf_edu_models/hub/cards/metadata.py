@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from ...checkpoints import Checkpoint
-from ...redaction import clean_value, is_local_path
+from ...redaction import clean_value, is_local_path, make_visible
 from ...tasks import task_of_auto_class
 
 # Identifiers on the Hub, where they differ from our names.
@@ -63,7 +63,8 @@ def make_metadata(
 
 def corpus_name(checkpoint: Checkpoint) -> str | None:
     """The training corpus, without local paths."""
-    return clean_value((checkpoint.results.get("data") or {}).get("name"))
+    name = clean_value((checkpoint.results.get("data") or {}).get("name"))
+    return name if name is None else make_visible(" ".join(str(name).split()))
 
 
 def is_hub_id(name: str | None) -> bool:
@@ -116,7 +117,7 @@ def _evaluation_results(checkpoint: Checkpoint) -> list[EvalResult]:
     return [
         EvalResult(
             task_type=task_of_auto_class(checkpoint.auto).pipeline_tag or checkpoint.results["task"].replace("_", "-"),
-            dataset_type=re.sub(r"[^\w./-]+", "-", corpus),
+            dataset_type=corpus if is_hub_id(corpus) else re.sub(r"[^\w.-]+", "-", corpus),
             dataset_name=corpus,
             dataset_split=split,
             metric_type=_METRIC_TYPES.get(metric, metric),
