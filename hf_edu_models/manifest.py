@@ -90,7 +90,7 @@ def accept_changes(folder: Path) -> None:
         pass
 
 
-def find_changed(folder: Path, with_weights: bool = True, with_states: bool = True) -> str | None:
+def _find_changed(folder: Path, with_weights: bool = True, with_states: bool = True) -> str | None:
     """What differs from the manifest, as part of a sentence; None if nothing does, or without a manifest.
 
     Args:
@@ -121,14 +121,14 @@ def find_damage(folder: Path) -> str | None:
     if not any(folder.iterdir()):
         return "it is empty"
     has_manifest = (folder / MANIFEST).is_file()
-    problem = find_changed(folder) if has_manifest else _find_unreadable(folder)
+    problem = _find_changed(folder) if has_manifest else _find_unreadable(folder)
     return problem or _find_inconsistent(folder) or _find_non_finite(folder)
 
 
 def check_undamaged(name: str, with_weights: bool = True) -> None:
     """Raise an error if the folder of a saved model has changed since it was saved; a Hub id is not checked."""
     folder = Path(name).expanduser()
-    problem = find_changed(folder, with_weights, with_states=False) if folder.is_dir() else None
+    problem = _find_changed(folder, with_weights, with_states=False) if folder.is_dir() else None
     if problem:
         good = newest_good_checkpoint(folder.parent if step_of(folder) is not None else folder)
         instead = f"use {good}" if good else "save or download it again"

@@ -25,6 +25,15 @@ def make_visible(text: str) -> str:
     return _INVISIBLE.sub(lambda found: ascii(found.group())[1:-1], text)
 
 
+def make_values_visible(value: Any) -> Any:
+    """`make_visible` on every text in nested lists and dictionaries, names included."""
+    if isinstance(value, dict):
+        return {make_values_visible(name): make_values_visible(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [make_values_visible(each) for each in value]
+    return make_visible(value) if isinstance(value, str) else value
+
+
 def redact_text(text: str) -> str:
     """The text without tokens, and with every absolute path shortened to its last part."""
     return _ABSOLUTE_PATH.sub(lambda found: _last_part(found.group()), _TOKEN.sub(REDACTED, text))

@@ -6,8 +6,8 @@
 
 Data, model and options are the same. Five methods of Accelerate are enough: `prepare` moves model and batches to their
 device, `accumulate` does gradient accumulation, `backward` and `clip_grad_norm_` work with any number of processes,
-`gather_for_metrics` collects the rows of an evaluation. After a crash or SIGTERM, the same command with --resume ends with
-the same weights; only the time before it is not counted in the results.
+`gather_for_metrics` collects the rows of an evaluation. After a crash or SIGTERM, the same command with --resume ends
+with the same weights; only the time before it is not counted in the results.
 """
 
 import math

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-DAMAGED = 1  # exit code
+_DAMAGED = 1  # exit code
 
 
 def check(
@@ -38,4 +38,4 @@ def check(
         table.add_row(Text(str(each)), Text(f"damaged: {problem}", style="red") if problem else Text(good))
     Console().print(table)
     if any(found.values()):
-        raise typer.Exit(DAMAGED)
+        raise typer.Exit(_DAMAGED)

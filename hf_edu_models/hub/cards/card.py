@@ -17,7 +17,7 @@ from huggingface_hub import ModelCard
 
 from ...auto import Rung
 from ...checkpoints import Checkpoint, read_checkpoint
-from ...redaction import redact_text
+from ...redaction import make_values_visible, redact_text
 from ...run_folder import write_atomically
 from .facts import template_values
 from .loss_curve import has_curve, loss_curve_png
@@ -44,6 +44,7 @@ def make_card(
     checkpoint = run if isinstance(run, Checkpoint) else read_checkpoint(run)
     if licence is not None:
         checkpoint = replace(checkpoint, results=checkpoint.results | {"licence": licence})
+    checkpoint = _make_visible(checkpoint)
     title = (repo_id or checkpoint.folder.resolve().name).rpartition("/")[2]
     card = ModelCard.from_template(
         make_metadata(checkpoint, title, **metadata),
@@ -55,6 +56,13 @@ def make_card(
     card.text = redact_text(re.sub(r"\n\s*\n(?:[ \t]*\n)+", "\n\n", card.text)).strip("\n") + "\n"
     card.text += f"\n<!-- hf-edu card {_digest(str(card))} -->\n"  # shows later whether the card was edited
     return card
+
+
+def _make_visible(checkpoint: Checkpoint) -> Checkpoint:
+    results, text = make_values_visible(checkpoint.results), checkpoint.results.get("attention_of")
+    if text is not None:
+        results["attention_of"] = text  # part of a command, which is left out if it has such characters
+    return replace(checkpoint, results=results, settings=make_values_visible(checkpoint.settings))
 
 
 def write_card(

@@ -9,7 +9,7 @@ from typing import Any
 
 from ...checkpoints import Checkpoint, code_files, weight_files
 from ...manifest import read_manifest, sha256
-from ...redaction import clean_command, clean_settings, clean_value, make_visible
+from ...redaction import clean_command, clean_settings, clean_value
 from ...tasks import task_of_auto_class
 from .loss_curve import has_curve
 from .metadata import corpus_name, is_hub_id, languages, metric_name, score_names
@@ -118,7 +118,7 @@ def _training(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def _command(results: dict[str, Any]) -> str | None:
     """The command in one line; none if it could end the block of code around it."""
-    command = make_visible(clean_command(results.get("command") or "")).replace("\n", "\\n")
+    command = clean_command(results.get("command") or "").replace("\n", "\\n")
     return None if not command or "```" in command else command
 
 
@@ -246,7 +246,7 @@ def _duration(seconds: float) -> str:
 
 def _code(value: Any) -> str:
     """A value as code inside a line, with a longer fence than any in it."""
-    text = make_visible(" ".join(str(value).split()))
+    text = " ".join(str(value).split())
     fence = "`" * (max(map(len, re.findall("`+", text)), default=0) + 1)
     return f"{fence} {text} {fence}" if "`" in text else f"{fence}{text}{fence}"
 
@@ -254,7 +254,7 @@ def _code(value: Any) -> str:
 def _cell(value: Any) -> str:
     """A value as a table cell: one line, truncated, with the special characters of Markdown and HTML escaped."""
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    text = make_visible(" ".join(text.split()))
+    text = " ".join(text.split())
     text = text if len(text) <= _MAX_CHARACTERS else text[: _MAX_CHARACTERS - 1] + "…"
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return "".join(f"\\{character}" if character in "\\`*_[]|#~$" else character for character in text)

@@ -10,7 +10,7 @@ from typing import Any
 from huggingface_hub import EvalResult, ModelCardData
 
 from ...checkpoints import Checkpoint
-from ...redaction import clean_value, is_local_path, make_visible
+from ...redaction import clean_value, is_local_path
 from ...tasks import task_of_auto_class
 
 # Identifiers on the Hub, where they differ from our names.
@@ -64,7 +64,7 @@ def make_metadata(
 def corpus_name(checkpoint: Checkpoint) -> str | None:
     """The training corpus, without local paths."""
     name = clean_value((checkpoint.results.get("data") or {}).get("name"))
-    return name if name is None else make_visible(" ".join(str(name).split()))
+    return name if name is None else " ".join(str(name).split())
 
 
 def is_hub_id(name: str | None) -> bool:
