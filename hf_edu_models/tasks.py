@@ -29,7 +29,7 @@ class Task:
         columns: the columns that its corpora have; `optional_columns` are used if they are there.
         label_column: the column whose classes the configuration names.
         inputs: the columns that the encoder reads.
-        encoder: from rows of text to rows of token ids.
+        encoder: from rows of text to rows of token ids; `encoder_options` are the settings of a run that it takes.
         collator: from encoded rows to a batch; `collator_options` are the settings of a run that it takes.
         generates: whether predictions are made with `generate()`.
         scorer: the `Scorer` of its predictions, in training and at the end of a run.
@@ -50,6 +50,7 @@ class Task:
     label_column: str | None = None
     inputs: tuple[str, ...] = ()
     encoder: str | None = None
+    encoder_options: tuple[str, ...] = ()
     collator: str | None = None
     collator_options: tuple[str, ...] = ()
     generates: bool = False
@@ -158,6 +159,7 @@ TASKS: dict[str, Task] = {
         optional_columns=("document",),
         inputs=("sentences", "label"),
         encoder=f"{_ENCODERS}:encode_documents",
+        encoder_options=("max_sentences",),
         collator=f"{_COLLATORS}:DataCollatorForDocuments",
         predictor=f"{_PREDICTORS}:DocumentClassifier",
         **_CLASSIFICATION,

@@ -61,6 +61,20 @@ def test_the_command_prints_every_rung():
     assert "EduRecurrentModel" not in CliRunner().invoke(app, ["ladder"], env={"COLUMNS": "80"}).output
 
 
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "hf_edu_models").glob("**/README.md")), ids=lambda page: page.parent.name
+)
+def test_the_page_of_a_folder_lists_its_files(page):
+    by_rung = {f"{kind}_{rung.name}.py" for rung in LADDER for kind in ("modeling", "configuration")}
+    missing = {file.name for file in page.parent.glob("*.py")} - set(re.findall(r"\w+\.py", page.read_text())) - by_rung
+    assert missing <= {"__init__.py"}
+
+
+def test_every_package_has_a_page():
+    packages = {file.parent for file in (ROOT / "hf_edu_models").glob("*/__init__.py")}
+    assert all((package / "README.md").is_file() for package in packages)
+
+
 def test_every_class_is_a_public_name():
     for rung in LADDER:
         assert getattr(hf_edu_models, rung.config.__name__) is rung.config

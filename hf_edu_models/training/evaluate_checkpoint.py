@@ -139,9 +139,10 @@ def _encode(
     if task == "pretraining":
         split_sentences = read_settings(request.checkpoint).get("split_sentences", False)
         return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=split_sentences)
-    options: dict[str, Any] = {"stride": args.max_length // 3} if task == "question_answering" else {}
-    if task == "documents":
-        options = {"max_sentences": read_settings(request.checkpoint).get("max_sentences")}
+    settings = read_settings(request.checkpoint)
+    options = {name: settings[name] for name in TASKS[task].encoder_options if name in settings}
+    if task == "question_answering":
+        options["stride"] = args.max_length // 3
     return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)
 
 
