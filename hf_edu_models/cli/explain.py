@@ -5,6 +5,7 @@ import typer
 from . import (
     explain_align,
     explain_attention,
+    explain_gates,
     explain_gradients,
     explain_probe,
     explain_surprisal,
@@ -25,6 +26,7 @@ for verb in (
     explain_text.text,
     explain_align.align,
     explain_gradients.gradients,
+    explain_gates.gates,
     explain_words.positions,
     explain_words.neighbours,
     explain_words.contexts,

@@ -13,6 +13,7 @@ _NAMES = {
     "alignment.word_alignment": ("Alignment", "LayerScore", "align", "best_layer", "score_links", "symmetrize"),
     "alignment.pictures": ("draw_alignments", "draw_layers"),
     "alignment.links": ("diagonal_links", "from_pharaoh", "merge_links", "to_pharaoh"),
+    "gates.activations": ("GateActivations", "draw_gates", "gate_activations"),
     "gradients.flow": ("GradientFlow", "StateFlow", "gradient_flow"),
     "gradients.callback": ("GradientFlowCallback", "read_gradients"),
     "gradients.vanishing": ("VanishingLesson", "vanishing_gradient_lesson"),

@@ -1,4 +1,4 @@
-"""Run a model to look inside it: evaluation mode, eager attention, padded batches of similar length."""
+"""Run a model to look inside it: evaluation mode, eager implementations, padded batches of similar length."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
+
+# By class name, because a model that was loaded with trust_remote_code has classes of its own.
+CELLS = ("RNNCell", "GRUCell", "LSTMCell")
+_SIDES = ("encoder", "decoder", "word_reader", "sentence_reader")  # parts of a model with layers of their own
 
 
 @contextmanager
@@ -36,6 +40,31 @@ def use_eager_attention(model: Any) -> Iterator[None]:
         finally:
             if has_other:
                 model.set_attn_implementation(implementation)
+
+
+@contextmanager
+def use_eager_recurrence(model: Any) -> Iterator[None]:
+    """Run recurrent layers step by step, so that every hidden state is a tensor of its own."""
+    configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
+    chosen = [config for config in configs.values() if hasattr(config, "recurrent_implementation")]
+    before = [config.recurrent_implementation for config in chosen]
+    try:
+        for config in chosen:
+            config.recurrent_implementation = "eager"
+        yield
+    finally:
+        for config, implementation in zip(chosen, before, strict=True):
+            config.recurrent_implementation = implementation
+
+
+def layer_name(name: str) -> str:
+    """`model.encoder.stack.layers.0.backward_cell` is "encoder layer 1 backwards"."""
+    parts = name.split(".")
+    side = next((f"{part.removesuffix('_reader')} " for part in parts if part in _SIDES), "")
+    if any(part.startswith("embed") for part in parts):
+        return side + "embeddings"
+    number = int(parts[parts.index("layers") + 1]) + 1 if "layers" in parts else 1
+    return f"{side}layer {number}" + (" backwards" if parts[-1] == "backward_cell" else "")
 
 
 def batches_by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> Iterator[list[int]]:

@@ -36,6 +36,7 @@ GROUPS = {
         "text",
         "surprisal",
         "compare",
+        "gates",
         "gradients",
         "positions",
         "neighbours",

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-# By class name, because a model that was loaded with trust_remote_code has classes of its own.
-_CELLS = ("RNNCell", "GRUCell", "LSTMCell")
+from ..inference import CELLS, layer_name, use_eager_recurrence
+
 _LAYERS = ("WindowLayer", "TransformerLayer", "CrossAttentionLayer")
 # The last two are the names in the code of checkpoints saved by earlier versions.
 _EMBEDDINGS = ("TransformerEmbeddings", "BertEmbeddings", "WordsAndPositions", "Embeddings")
@@ -158,7 +158,7 @@ class _Trace:
 
     def __init__(self, model: nn.Module):
         self.model = model
-        self.cells = {name: module for name, module in model.named_modules() if type(module).__name__ in _CELLS}
+        self.cells = {name: module for name, module in model.named_modules() if type(module).__name__ in CELLS}
         self.steps: dict[str, list[tuple[Tensor, ...]]] = {name: [] for name in self.cells}
         self.gates: dict[str, list[Tensor]] = {name: [] for name in self.cells}
         self.outputs: dict[str, Tensor] = {}
@@ -185,7 +185,7 @@ class _Trace:
         tensors += [*self.outputs.values(), *self.trainable.values()]
         grads = torch.autograd.grad(loss, tensors, allow_unused=True)
         grad_of = {id(tensor): grad for tensor, grad in zip(tensors, grads, strict=True)}
-        states = {_layer_name(name): self.state_flow(name, grad_of, batch) for name in self.cells if self.steps[name]}
+        states = {layer_name(name): self.state_flow(name, grad_of, batch) for name in self.cells if self.steps[name]}
         layers, positions = self.layer_norms(grad_of, states)
         return GradientFlow(
             loss=float(loss.detach()),
@@ -200,12 +200,12 @@ class _Trace:
         squares: dict[str, np.ndarray] = {}
         for name, _ in self.model.named_modules():
             if name in self.outputs:
-                squares[_layer_name(name)] = _norms(self.outputs[name], grad_of, -1).cpu().numpy() ** 2
+                squares[layer_name(name)] = _norms(self.outputs[name], grad_of, -1).cpu().numpy() ** 2
             elif name in self.cells and self.steps[name]:
-                state = states[_layer_name(name)]
+                state = states[layer_name(name)]
                 # The reversed order is its own inverse, so the same index brings steps back to positions.
                 by_position = np.nan_to_num(state.hidden[:, state.positions]) ** 2
-                layer = _layer_name(name).removesuffix(" backwards")
+                layer = layer_name(name).removesuffix(" backwards")
                 squares[layer] = squares.get(layer, 0.0) + by_position
         layers = {name: float(np.sqrt(square.sum())) for name, square in squares.items()}
         return layers, {name: np.sqrt(square) for name, square in squares.items() if square.ndim == 2}
@@ -242,7 +242,7 @@ def _measuring(model: nn.Module) -> Iterator[_Trace]:
     frozen = [weight for weight in model.parameters() if not weight.requires_grad]
     with ExitStack() as stack:
         stack.enter_context(torch.enable_grad())
-        stack.enter_context(_eager_recurrence(model))
+        stack.enter_context(use_eager_recurrence(model))
         for hook in trace.hooks():
             stack.callback(hook.remove)
         try:
@@ -257,21 +257,6 @@ def _measuring(model: nn.Module) -> Iterator[_Trace]:
                 module.training = mode
 
 
-@contextmanager
-def _eager_recurrence(model: nn.Module) -> Iterator[None]:
-    """Run recurrent layers step by step, so that every hidden state is a tensor of its own."""
-    configs = {id(module.config): module.config for module in model.modules() if hasattr(module, "config")}
-    chosen = [config for config in configs.values() if hasattr(config, "recurrent_implementation")]
-    before = [config.recurrent_implementation for config in chosen]
-    try:
-        for config in chosen:
-            config.recurrent_implementation = "eager"
-        yield
-    finally:
-        for config, implementation in zip(chosen, before, strict=True):
-            config.recurrent_implementation = implementation
-
-
 def _layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
     """Layers and embeddings; embeddings with their positions if the model has such a module."""
     modules = list(model.named_modules())
@@ -282,16 +267,6 @@ def _layers_of(model: nn.Module) -> list[tuple[str, nn.Module]]:
         if type(module).__name__ in _LAYERS
         or (type(module).__name__ in _EMBEDDINGS if with_positions else name.endswith("embed_tokens"))
     ]
-
-
-def _layer_name(name: str) -> str:
-    """`model.encoder.stack.layers.0.backward_cell` is "encoder layer 1 backwards"."""
-    parts = name.split(".")
-    side = next((part + " " for part in parts if part in ("encoder", "decoder")), "")
-    if any(part.startswith("embed") for part in parts):
-        return side + "embeddings"
-    number = int(parts[parts.index("layers") + 1]) + 1 if "layers" in parts else 1
-    return f"{side}layer {number}" + (" backwards" if parts[-1] == "backward_cell" else "")
 
 
 def _norms(tensor: Tensor, grad_of: Mapping[int, Tensor | None], dim: int | None) -> Tensor:
