@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+import shlex
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,12 +13,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from ..run_folder import read_predictions, read_results
+
 DEMO_RUNGS = {
     "seq2seq": "one context vector for the whole source",
     "bahdanau": "attention over every source character",
     "transformer": "attention alone",
 }
-SAMPLE = "Samstag, 16. November 2041"
 _EXPLAINED = "bahdanau"  # the rung whose attention is drawn, and which the last lines load
 
 
@@ -39,16 +41,34 @@ def run_demo(folder: Path, overwrite: bool = False, preset: str = "demo") -> Non
     console.print(Panel(intro, title="hf-edu demo", expand=False))
     results = {rung: _train(rung, folder / rung, preset) for rung in DEMO_RUNGS}
     console.print(_score_table(results))
-    console.print(_translation_table(folder))
-    files = ", ".join(map(str, _draw_attention(folder)))
+    example = find_example(folder)
+    console.print(_example_table(example))
+    files = ", ".join(map(str, _draw_attention(folder, example["source"])))
     console.print(Text(f"attention weights: {files}", style="green"), soft_wrap=True)
-    console.print("\nEach run is a checkpoint with tokenizer, code and card. Load one in Python:\n")
+    console.print("\nEach run is a checkpoint with tokenizer, code and card. What to do next:\n")
+    for purpose, command in next_commands(folder / _EXPLAINED, example["source"]).items():
+        console.print(Text(f"# {purpose}", style="dim"), soft_wrap=True)
+        console.print(Text(command, style="cyan"), soft_wrap=True)
+    console.print("\nLoad it in Python:\n")
     lines = (
         "import hf_edu_models, transformers\n"
         f'model = transformers.AutoModelForSeq2SeqLM.from_pretrained("{folder / _EXPLAINED}")\n'
         f'tokenizer = transformers.AutoTokenizer.from_pretrained("{folder / _EXPLAINED}")'
     )
     console.print(Text(lines, style="cyan"), soft_wrap=True)
+
+
+def next_commands(run: Path, text: str) -> dict[str, str]:
+    """Commands that work as pasted, by their purpose."""
+    folder, quoted = shlex.quote(str(run)), shlex.quote(text)
+    return {
+        "translate a date of your own": f"hf-edu translate {folder} 'Friday, May 3rd 2030'",
+        "see where it looks while it writes": f"hf-edu explain attention {folder} {quoted} --out map.html",
+        "score it again, with confidence intervals": f"hf-edu evaluate {folder}",
+        "train it for longer": "hf-edu train bahdanau --preset dates",
+        "see what would be uploaded to the Hub": f"hf-edu push {folder} you/dates --dry-run",
+        "see the other models": "hf-edu ladder",
+    }
 
 
 def clear_demo_folder(folder: Path, overwrite: bool) -> None:
@@ -66,7 +86,6 @@ def _train(rung: str, folder: Path, preset: str) -> dict[str, Any]:
     """Run a rung's recipe and return its results."""
     import datasets
 
-    from ..run_folder import read_results
     from ..training.arguments import parse_arguments
     from ..training.presets import find_recipe
 
@@ -95,23 +114,44 @@ def _score_table(results: dict[str, dict[str, Any]]) -> Table:
     return table
 
 
-def _translation_table(folder: Path) -> Table:
-    """One date, translated by all three."""
-    from ..checkpoints import load_model
+def find_example(folder: Path) -> dict[str, Any]:
+    """The longest test date that only the context vector gets wrong, with the outputs of all three rungs.
 
-    table = Table("rung", SAMPLE)
-    for rung in DEMO_RUNGS:
-        model, tokenizer = load_model(str(folder / rung))
-        ids = model.generate(**tokenizer(SAMPLE, return_tensors="pt").to(model.device), max_new_tokens=20)
-        table.add_row(rung, tokenizer.decode(ids[0], skip_special_tokens=True))
+    Other dates stand in for it where there is none: one that the context vector gets wrong, or any.
+    """
+    rows = {rung: read_predictions(folder / rung) for rung in DEMO_RUNGS}
+    first, *others = DEMO_RUNGS
+
+    def rank(number: int) -> tuple:
+        correct = {rung: each[number]["prediction"] == each[number]["reference"] for rung, each in rows.items()}
+        length = len(rows[first][number]["source"])
+        return not correct[first], correct[_EXPLAINED], sum(correct[rung] for rung in others), length
+
+    best = max(range(len(rows[first])), key=rank)
+    row = rows[first][best]
+    outputs = {rung: each[best]["prediction"] for rung, each in rows.items()}
+    return {"source": row["source"], "reference": row["reference"], "outputs": outputs}
+
+
+def _example_table(example: dict[str, Any]) -> Table:
+    """One date, translated by all three: correct characters in green, wrong ones in red."""
+    table = Table("rung", example["source"], "")
+    for rung, output in example["outputs"].items():
+        text = Text()
+        for number, character in enumerate(output):
+            is_correct = example["reference"][number : number + 1] == character
+            text.append(character, style="green" if is_correct else "bold red")
+        is_right = output == example["reference"]
+        table.add_row(rung, text, Text("right", style="green") if is_right else Text("wrong", style="bold red"))
+    table.add_row("reference", example["reference"], "", style="dim")
     return table
 
 
-def _draw_attention(folder: Path) -> list[Path]:
+def _draw_attention(folder: Path, text: str) -> list[Path]:
     """The attention weights of one translation, as a picture and as a page."""
     from ..checkpoints import load_model
     from ..explain.attention.files import save_attention
     from ..explain.attention.maps import attention_maps
 
-    maps = attention_maps(*load_model(str(folder / _EXPLAINED)), SAMPLE, max_new_tokens=20)
+    maps = attention_maps(*load_model(str(folder / _EXPLAINED)), text, max_new_tokens=20)
     return [save_attention(maps, folder / f"attention{extension}") for extension in (".png", ".html")]

@@ -1,15 +1,19 @@
 """The demo trains, compares, draws and prints how to load a model; it never overwrites other files."""
 
 import re
+import shlex
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from hf_edu_models.cli import app
-from hf_edu_models.experiments.demo import DEMO_RUNGS, SAMPLE, clear_demo_folder, run_demo
-from hf_edu_models.training import load_preset, read_results
+from hf_edu_models.experiments.demo import DEMO_RUNGS, clear_demo_folder, find_example, next_commands, run_demo
+from hf_edu_models.run_folder import write_predictions
+from hf_edu_models.training import load_preset, parse_arguments, read_results
+from hf_edu_models.training.presets import find_recipe
 
 CHILD = """
 from pathlib import Path
@@ -34,7 +38,8 @@ def test_the_table_has_the_results_of_the_runs(demo_output):
         (row,) = re.findall(rf"│ {rung} .*%.*", text)
         assert f"{results['scores']['test']['exact_match']:.1%}" in row
         assert f"{results['parameters']:,}" in row
-    assert SAMPLE in text
+    example = find_example(folder / "demo")
+    assert example["source"] in text and example["reference"] in text
 
 
 def test_the_attention_is_drawn_and_every_run_has_its_card(demo_output):
@@ -51,9 +56,39 @@ def test_the_last_three_lines_load_the_model(demo_output):
     folder, text = demo_output
     lines = [line.strip() for line in text.splitlines() if line.strip()][-3:]
     assert lines[0].startswith("import hf_edu_models")
-    script = "\n".join([*lines, f"print(type(model).__name__, tokenizer.tokenize({SAMPLE!r})[:3])"])
+    script = "\n".join([*lines, "print(type(model).__name__, tokenizer.tokenize('Samstag')[:3])"])
     run = subprocess.run([sys.executable, "-c", script], cwd=folder, capture_output=True, text=True)
     assert "EduBahdanauForConditionalGeneration ['S', 'a', 'm']" in run.stdout, run.stderr
+
+
+def test_the_example_is_one_that_only_the_context_vector_gets_wrong(tmp_path):
+    outputs = {"seq2seq": "aXXb", "bahdanau": "aaba", "transformer": "aaXa"}  # one letter for each date; X is wrong
+    for rung, letters in outputs.items():
+        dates = [("short", "a"), ("a long one", "a"), ("the longest of all", "b"), ("right", "a")]
+        rows = [
+            {"source": source, "reference": reference, "prediction": letter}
+            for (source, reference), letter in zip(dates, letters, strict=True)
+        ]
+        (tmp_path / rung).mkdir()
+        write_predictions(tmp_path / rung, rows)
+    assert find_example(tmp_path)["source"] == "a long one"
+
+
+def test_what_to_do_next_works_as_pasted(demo_output, monkeypatch):
+    folder, text = demo_output
+    monkeypatch.chdir(folder)
+    example = find_example(Path("demo"))["source"]
+    commands = next_commands(Path("demo/bahdanau"), example)
+    assert all(command in text for command in commands.values())
+    for command in commands.values():
+        program, *arguments = shlex.split(command)
+        if "train" in arguments:  # minutes
+            recipe = str(find_recipe(arguments[1]))
+            assert parse_arguments(recipe, arguments[2:])[0].dataset == "dates"
+            continue
+        result = CliRunner().invoke(app, arguments)
+        assert program == "hf-edu" and result.exit_code == 0, result.output
+    assert (folder / "map.html").exists()
 
 
 def test_other_files_are_safe(tmp_path):
