@@ -54,3 +54,5 @@ def _print_result(result: Any) -> None:
     Console().print(table)
     majority, by_word = 100 * result.majority, 100 * result.majority_by_word
     Console().print(f"majority class: {majority:.1f}; majority class of each word: {by_word:.1f}")
+    if result.truncated:
+        Console().print(f"{result.truncated} sentences are longer than the model's positions and were truncated")

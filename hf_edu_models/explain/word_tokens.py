@@ -25,11 +25,13 @@ class Encoded:
         words: The words of the text.
         membership: (tokens, words), the share of a token that belongs to a word: rows sum to one, or to zero for
             special tokens and spaces.
+        is_truncated: Whether the text was cut at a maximum length; words behind it have no tokens.
     """
 
     input_ids: list[int]
     words: list[str]
     membership: np.ndarray
+    is_truncated: bool = False
 
     def first_tokens(self) -> np.ndarray:
         """(words,), index of the first token of each word, -1 for a word without tokens."""
@@ -39,7 +41,9 @@ class Encoded:
         return np.where(belongs.any(axis=0), belongs.argmax(axis=0), -1)
 
 
-def encode_words(tokenizer: Any, text: str | Sequence[str], is_target: bool = False) -> Encoded:
+def encode_words(
+    tokenizer: Any, text: str | Sequence[str], is_target: bool = False, max_length: int | None = None
+) -> Encoded:
     """Encode a text, or a list of words joined by spaces, and assign its tokens to its words."""
     if isinstance(text, str):
         spans = [match.span() for match in re.finditer(r"\S+", text)]
@@ -49,8 +53,10 @@ def encode_words(tokenizer: Any, text: str | Sequence[str], is_target: bool = Fa
     side = "text_target" if is_target else "text"
     if not getattr(tokenizer, "is_fast", False):
         return _encode_without_offsets(tokenizer, text, words, side)
-    encoded = tokenizer(**{side: text}, return_offsets_mapping=True)
-    return Encoded(encoded["input_ids"], words, membership_of(encoded["offset_mapping"], spans))
+    truncation = {} if max_length is None else {"truncation": True, "max_length": max_length}
+    encoded = tokenizer(**{side: text}, return_offsets_mapping=True, **truncation)
+    membership = membership_of(encoded["offset_mapping"], spans)
+    return Encoded(encoded["input_ids"], words, membership, bool(encoded.encodings[0].overflowing))
 
 
 def _spans_in_join(words: Sequence[str]) -> list[_Span]:

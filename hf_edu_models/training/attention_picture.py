@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,13 @@ _MAX_CHARACTERS = 160  # a picture of a longer text is unreadable
 
 
 def choose_text(model: Any, samples: list[dict[str, Any]]) -> str | None:
-    """The first sample that is short enough for a picture; None if the model has no attention."""
-    texts = [text for text in map(_text_of, samples) if text and len(text) <= _MAX_CHARACTERS]
+    """The first sample that is short enough for a picture, or the start of one; None if the model has no attention."""
+    texts = [text for text in map(_text_of, samples) if text]
     if not texts or not _has_attention(model.config):
+        return None
+    starts = [textwrap.shorten(text, _MAX_CHARACTERS, placeholder="") for text in texts]
+    texts = [text for text in texts if len(text) <= _MAX_CHARACTERS] or [start for start in starts if start]
+    if not texts:
         return None
     # Most fonts have these letters; without a glyph a letter becomes an empty box.
     return next((text for text in texts if max(text) < _LAST_COMMON_LETTER), texts[0])

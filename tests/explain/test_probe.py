@@ -7,6 +7,7 @@ import pytest
 import torch
 from attenders import ATTENDERS, by_name
 from datasets import ClassLabel, Dataset, DatasetDict, Features, List, Value
+from tiny import CASES
 from typer.testing import CliRunner
 
 import hf_edu_models
@@ -220,3 +221,13 @@ def test_the_command_prints_writes_and_draws(built, corpus_folder, tmp_path):
 def test_words_are_encoded_as_in_a_text(tokenizers):
     tokens = ["the", "cat"]
     assert encode_words(tokenizers["bert"], tokens).input_ids == tokenizers["bert"]("the cat")["input_ids"]
+
+
+def test_sentences_longer_than_the_models_positions_are_truncated():
+    tokenizer = train_tokenizer(["a b c d"], "word", 60, rung="bert")
+    model = CASES["bert-ForMaskedLM"].build(vocab_size=len(tokenizer))
+    short = [{"tokens": ["a", "b", "c"], "tags": ["x", "y", "x"]}] * 4
+    long = [{"tokens": ["a", "b", "c", "d"] * 30, "tags": ["x", "y", "x", "y"] * 30}]
+    result = probe(model, tokenizer, {"train": short + long, "test": short}, max_iterations=5)
+    assert result.truncated == 1
+    assert result.train_words == 4 * 3 + 38 and result.test_words == 4 * 3  # 40 positions less [CLS] and [SEP]

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from ...checkpoints import length_limit
 from ...plotting import COLOURS, INK, add_caption, check_picture_path, new_figure, save_figure
 from ..hidden_states import check_layer, layer_states
 from ..inference import with_progress
@@ -49,6 +50,7 @@ class ProbeResult:
     Args:
         majority: Accuracy of the most frequent training label.
         majority_by_word: Accuracy of each word's most frequent training label, the majority for unseen words.
+        truncated: Number of sentences that are longer than the model's positions; words behind them are left out.
     """
 
     layers: list[LayerResult]
@@ -57,6 +59,7 @@ class ProbeResult:
     labels: list[str]
     train_words: int
     test_words: int
+    truncated: int = 0
 
     @property
     def best(self) -> LayerResult:
@@ -74,6 +77,7 @@ class WordStates:
     states: np.ndarray
     labels: np.ndarray
     spellings: list[str]
+    truncated: int = 0
 
 
 def probe(
@@ -111,7 +115,8 @@ def probe(
     fit = {"regularization": regularization, "max_iterations": max_iterations, "seed": seed}
     steps = with_progress(chosen, "probing layers", len(chosen), progress)
     results = [_probe_layer(layer, train, test, controls, **fit) for layer in steps]
-    return ProbeResult(results, *baselines(train, test), names, len(train.labels), len(test.labels))
+    truncated = train.truncated + test.truncated
+    return ProbeResult(results, *baselines(train, test), names, len(train.labels), len(test.labels), truncated)
 
 
 def _probe_layer(
@@ -195,7 +200,8 @@ def collect_states(
     model: Any, tokenizer: Any, rows: list[dict], label_ids: dict[Any, int], batch_size: int
 ) -> WordStates:
     """The states of each word's first token in every layer; words without a token or a label are left out."""
-    encoded = [encode_words(tokenizer, row["tokens"]) for row in rows]
+    limit = length_limit(model.config, tokenizer)
+    encoded = [encode_words(tokenizer, row["tokens"], max_length=limit) for row in rows]
     parts: list[Any] = [None] * len(rows)
     for index, states in layer_states(model, encoded, batch_size):
         first = encoded[index].first_tokens()
@@ -205,7 +211,8 @@ def collect_states(
     chosen = [(row, word) for row, (_, words) in zip(rows, parts, strict=True) for word in words]
     labels = np.array([label_ids[row["tags"][word]] for row, word in chosen])
     spellings = [row["tokens"][word] for row, word in chosen]
-    return WordStates(np.concatenate([states for states, _ in parts], axis=1), labels, spellings)
+    truncated = sum(each.is_truncated for each in encoded)
+    return WordStates(np.concatenate([states for states, _ in parts], axis=1), labels, spellings, truncated)
 
 
 def control_labels(train: WordStates, test: WordStates, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -254,5 +261,6 @@ def draw_probe(result: ProbeResult, title: str = "") -> Any:
     axis.set(xlabel="layer (0: embeddings)", ylabel="accuracy", ylim=(0, 1), xticks=layers, title=title)
     figure.legend(loc="outside upper center", ncols=2, frameon=False, fontsize=9)  # in the axes it would hide lines
     sizes = f"{result.train_words:,} training words, {result.test_words:,} test words, {len(result.labels)} labels"
+    sizes += f", {result.truncated} sentences truncated" if result.truncated else ""
     add_caption(figure, sizes)
     return figure
