@@ -12,11 +12,13 @@ from .options import Model, TrustRemoteCode
 
 def export(
     source: Model,
-    to: Annotated[Literal["onnx", "torch"], typer.Option(help="Format: ONNX, or a program of torch.export.")] = "onnx",
+    to: Annotated[
+        Literal["onnx", "openvino", "torch"], typer.Option(help="Format: ONNX, OpenVINO, or a program of torch.export.")
+    ] = "onnx",
     out: Annotated[Path | None, typer.Option(help="Output folder; default the folder `export` in the run.")] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
-    """Export a model to ONNX or torch.export, for any batch size and length, without a cache.
+    """Export a model to ONNX, OpenVINO or torch.export, for any batch size and length, without a cache.
 
     The program is saved with the configuration and the tokenizer, after its results were compared with the model's at
     three shapes with padding.

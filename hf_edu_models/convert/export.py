@@ -1,4 +1,4 @@
-"""Exports a checkpoint to ONNX or to a program of `torch.export`, for any batch size and length.
+"""Exports a checkpoint to ONNX, OpenVINO or a program of `torch.export`, for any batch size and length.
 
 The program takes token ids and attention masks and returns logits (or what the head returns), without a cache. It is
 compared with the model at other shapes than the one it was recorded with before it is kept.
@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from io import StringIO
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -23,6 +24,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..checkpoints import load_with_head, position_limit, quiet
+from .onnx_scan import carry_captured_values
 
 SHAPES = ((3, 4, 5), (1, 9, 3), (5, 7, 11))  # batch, length of text or source, length of the target
 TOLERANCE = 1e-4
@@ -184,6 +186,34 @@ def _open_onnx(file: Path) -> Callable[[Inputs], list[Tensor]]:
     return run
 
 
+def _write_openvino(model: PreTrainedModel, example: Inputs, axes: dict, file: Path) -> None:
+    """Through ONNX: OpenVINO does not convert the loops of `torch.export`."""
+    import onnx
+    import openvino
+
+    with TemporaryDirectory() as folder:
+        recorded = Path(folder) / "model.onnx"
+        _write_onnx(model, example, axes, recorded)
+        graph = onnx.load(recorded)
+        carry_captured_values(graph)
+        onnx.save(graph, recorded)
+        program = openvino.convert_model(recorded)
+    openvino.save_model(program, file, compress_to_fp16=False)
+
+
+def _open_openvino(file: Path) -> Callable[[Inputs], list[Tensor]]:
+    import openvino
+
+    # Where a CPU computes in bfloat16, OpenVINO does so by default.
+    program = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+
+    def run(inputs: Inputs) -> list[Tensor]:
+        found = program({field.any_name: inputs[field.any_name].numpy() for field in program.inputs})
+        return [torch.from_numpy(found[output]) for output in program.outputs]
+
+    return run
+
+
 def _write_torch(model: PreTrainedModel, example: Inputs, axes: dict, file: Path) -> None:
     torch.export.save(torch.export.export(model, (), example, dynamic_shapes=axes), file)
 
@@ -195,5 +225,6 @@ def _open_torch(file: Path) -> Callable[[Inputs], list[Tensor]]:
 
 _FORMATS = {
     "onnx": Format("model.onnx", ("onnx", "onnxscript", "onnxruntime"), _write_onnx, _open_onnx),
+    "openvino": Format("model.xml", ("onnx", "onnxscript", "openvino"), _write_openvino, _open_openvino),
     "torch": Format("model.pt2", (), _write_torch, _open_torch),
 }

@@ -45,8 +45,15 @@ def continuation_table(tokenizer: PreTrainedTokenizerFast) -> list[bool]:
     return table
 
 
-def _decode_spaces(text: str) -> str:
-    return text.replace(SPACE_MARK, " ").removeprefix(" ")
+def _decode_spaces(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
+    text = text.replace(SPACE_MARK, " ")
+    keeps_first_space = tokenizer.backend_tokenizer.decoder.decode([SPACE_MARK]) == " "  # those of language models
+    return text if keeps_first_space else text.removeprefix(" ")
+
+
+def _rebuild_unigram(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
+    mark = SPACE_MARK if parts[0] and not parts[0].startswith((" ", SPACE_MARK)) else ""
+    return _decode_spaces(mark + "".join(parts), tokenizer)
 
 
 def _rebuild_chars(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
@@ -63,7 +70,7 @@ def _rebuild_words(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
         if number and found and not part.startswith((" ", SPACE_MARK)):
             found[0] = found[0].removeprefix(SPACE_MARK)  # only the first word of a text gets a mark without a space
         words += found
-    return _decode_spaces("".join(word for word in words if word in known))
+    return _decode_spaces("".join(word for word in words if word in known), tokenizer)
 
 
 def _rebuild_wordpieces(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
@@ -89,7 +96,7 @@ def _is_known(word: str, backend: Tokenizer) -> bool:
 
 _REBUILD = {
     "bpe": lambda parts, tokenizer: "".join(parts),
-    "unigram": lambda parts, tokenizer: _decode_spaces("".join(parts)),
+    "unigram": _rebuild_unigram,
     "char": _rebuild_chars,
     "word": _rebuild_words,
     "wordpiece": _rebuild_wordpieces,

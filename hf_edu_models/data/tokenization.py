@@ -8,8 +8,9 @@
 | word      | a word or a punctuation mark, with its space      | every text of known words, as unigram        |
 | char      | a character                                       | every text of known characters               |
 
-All but wordpiece normalise to NFC first. `normalise` is the exact definition: decode(encode(text)) ==
-normalise(text, tokenizer).
+All but wordpiece normalise to NFC first. For language models, unigram and word decode a space before the first word too: the
+new tokens of a generation then follow the prompt with their own space. `normalise` is the exact definition:
+decode(encode(text)) == normalise(text, tokenizer).
 """
 
 from __future__ import annotations
@@ -117,7 +118,8 @@ class TokenizerSpec:
 
     def backend(self) -> Tokenizer:
         """The tokenizer before training."""
-        return tokenizer_kinds.BACKENDS[self.kind](self.unk_token, self.lowercase)
+        backend = tokenizer_kinds.BACKENDS[self.kind](self.unk_token, self.lowercase)
+        return tokenizer_kinds.keep_first_space(backend) if self.template == "language_modeling" else backend
 
 
 def _train_once(data: Any, names: list[str] | None, spec: TokenizerSpec, cache_dir: Any) -> Tokenizer:

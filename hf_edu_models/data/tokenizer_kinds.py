@@ -75,11 +75,19 @@ def _mark_spaces() -> Any:
     return Metaspace(replacement=SPACE_MARK, prepend_scheme="first")
 
 
-def _space_decoder() -> Any:
+def _space_decoder(keep_first_space: bool = False) -> Any:
     from tokenizers.decoders import ByteFallback, Fuse, Replace, Sequence, Strip
 
     # The space mark before the first word is not a space of the text.
-    return Sequence([Replace(SPACE_MARK, " "), ByteFallback(), Fuse(), Strip(content=" ", left=1, right=0)])
+    strip = [] if keep_first_space else [Strip(content=" ", left=1, right=0)]
+    return Sequence([Replace(SPACE_MARK, " "), ByteFallback(), Fuse(), *strip])
+
+
+def keep_first_space(backend: Tokenizer) -> Tokenizer:
+    """Decode the space before the first word: without it, a continuation is glued to the prompt before it."""
+    if SPACE_MARK in str(backend.decoder):
+        backend.decoder = _space_decoder(keep_first_space=True)
+    return backend
 
 
 def add_byte_fallback(backend: Tokenizer, unk: str) -> Tokenizer:

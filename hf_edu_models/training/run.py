@@ -42,6 +42,7 @@ from .checkpointing import average_weights, checkpoint_to_resume
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
 from .malloc import configure_malloc
 from .samples import NUM_SAMPLES
+from .sharding import gather_weights
 from .termination import explain_sigterm
 
 # Settings that may differ when a run is resumed: they change its length and its output, not the data or the model.
@@ -192,6 +193,7 @@ def finish_run(
     scored = {
         split: evaluate_split(trainer, task, encoded[split], corpus[split], tokenizer, **options) for split in held_out
     }
+    gather_weights(trainer.model)  # the rest runs in one process
     if not trainer.is_world_process_zero():
         return {}
     last = scored[held_out[-1]] if held_out else Scored({}, [])

@@ -34,6 +34,7 @@ from .resumable_batches import (
     SeededCollator,
     innermost_sampler,
 )
+from .sharding import gathered_weights
 from .termination import RunTerminated, Termination, defer_sigterm
 
 _AnyTrainer: Any = object  # to the type checker, a class with every attribute of the Trainer that a mixin is mixed into
@@ -423,7 +424,9 @@ class EduSeq2SeqTrainer(ResumableTrainerMixin, PushWithCardMixin, Seq2SeqTrainer
         generation_config = self.model.generation_config
         self.model.generation_config = copy.deepcopy(generation_config)
         try:
-            return super().prediction_step(*args, **kwargs)
+            plugin = getattr(self.accelerator.state, "fsdp_plugin", None)
+            with gathered_weights(self.model, getattr(plugin, "reshard_after_forward", True)):
+                return super().prediction_step(*args, **kwargs)
         finally:
             self.model.generation_config = generation_config
 

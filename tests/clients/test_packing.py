@@ -116,7 +116,7 @@ def test_other_models_raise_an_error(case):
 
 def test_trl_packing_trains_as_separate_rows(tmp_path):
     """TRL's own collator; the step's loss and gradient norm of packed rows are those of padded ones."""
-    trl = pytest.importorskip("trl")
+    trl = pytest.importorskip("trl", minversion="1.16")
     from datasets import Dataset
     from transformers import PreTrainedTokenizerFast
 

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from tiny import ALL, GENERATORS, LANGUAGE_MODELS, by_name, inputs_for
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer, TrainingArguments, pipeline
 from transformers.models.auto import modeling_auto
 
 from hf_edu_models import LADDER
@@ -119,3 +119,16 @@ def test_generation_stops_at_a_string(case):
     stop = tokenizer.decode(free[start + 2])
     found = model.generate(source, **settings, stop_strings=stop, tokenizer=tokenizer)[0].tolist()
     assert found == free[: start + free[start:].index(free[start + 2]) + 1]
+
+
+@pytest.mark.parametrize("kind", ["word", "unigram"])
+@pytest.mark.parametrize("case", **by_name([case for case in LANGUAGE_MODELS if case.name == case.rung.name]))
+def test_the_text_generation_pipeline_keeps_the_space_after_the_prompt(case, kind):
+    tokenizer = train_tokenizer(["the cat sat on the mat and the dog ran"], kind, 400, rung=case.rung.name)
+    model, prompt = case.build(vocab_size=400, eos_token_id=None), "the cat"
+    words = [token_id for token, token_id in tokenizer.get_vocab().items() if token.startswith("▁")]
+    settings = {"max_new_tokens": 4, "suppress_tokens": sorted(set(range(400)) - set(words)), "do_sample": False}
+    found = pipeline("text-generation", model=model, tokenizer=tokenizer)(prompt, **settings)[0]["generated_text"]
+    ids = model.generate(**tokenizer(prompt, return_tensors="pt"), **settings)[0]
+    assert found == tokenizer.decode(ids, skip_special_tokens=True).removeprefix(" ")
+    assert found.startswith(f"{prompt} ")

@@ -39,17 +39,31 @@ def run_program(file, inputs):
     """The first output."""
     if file.suffix == ".pt2":
         return torch.export.load(file).module()(**inputs)[0]
+    arrays = {name: value.numpy() for name, value in inputs.items()}
+    if file.suffix == ".xml":
+        openvino = pytest.importorskip("openvino")
+        program = openvino.Core().compile_model(file, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        return torch.from_numpy(program(arrays)["logits"])
     onnxruntime = pytest.importorskip("onnxruntime")
     session = onnxruntime.InferenceSession(str(file))
     assert session.get_outputs()[0].name == "logits"
-    return torch.from_numpy(session.run(["logits"], {name: value.numpy() for name, value in inputs.items()})[0])
+    return torch.from_numpy(session.run(["logits"], arrays)[0])
 
 
-@pytest.mark.parametrize("to, file", [("torch", "model.pt2"), ("onnx", "model.onnx")])
+@pytest.mark.parametrize(
+    "to, file",
+    [
+        ("torch", "model.pt2"),
+        ("onnx", "model.onnx"),
+        pytest.param("openvino", "model.xml", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("task", ["language_modeling", "seq2seq", "bert"])
 def test_the_command_saves_a_program_that_computes_the_same(runs, tmp_path, task, to, file):
-    if to == "onnx":
+    if to != "torch":
         pytest.importorskip("onnxscript")
+    if to == "openvino":
+        pytest.importorskip("openvino")
     result = CliRunner().invoke(app, ["export", str(runs / task), "--to", to, "--out", str(tmp_path / "out")])
     assert result.exit_code == 0, result.output + repr(result.exception)
     assert "logits" in result.output and "largest difference" in result.output
@@ -76,6 +90,9 @@ def test_a_program_that_differs_is_not_saved(runs, tmp_path, monkeypatch):
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_other_formats_are_rejected(runs, tmp_path):
-    with pytest.raises(ValueError, match="cannot export to 'openvino'; choose one of onnx, torch"):
+def test_other_formats_and_missing_packages_are_rejected(runs, tmp_path, monkeypatch):
+    with pytest.raises(ValueError, match="cannot export to 'tflite'; choose one of onnx, openvino, torch"):
+        export.export_checkpoint(str(runs / "bert"), tmp_path, "tflite")
+    monkeypatch.setattr(export, "find_spec", lambda name: None if name == "openvino" else name)
+    with pytest.raises(ValueError, match="exporting to openvino needs openvino; pip install openvino"):
         export.export_checkpoint(str(runs / "bert"), tmp_path, "openvino")

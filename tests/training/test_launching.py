@@ -25,6 +25,7 @@ BLOCKS = re.findall(r"```(bash|yaml)\n(.*?)```", TEXT, re.DOTALL)
 COMMANDS = [line for kind, block in BLOCKS if kind == "bash" for line in block.splitlines()]
 COMMANDS = [line for line in COMMANDS if "torchrun" in line or "accelerate launch" in line]
 CONFIGS = [block for kind, block in BLOCKS if kind == "yaml" and "distributed_type" in block]
+CONFIGS += [file.read_text("utf-8") for file in sorted((recipes_folder() / "launch").glob("*.yaml"))]
 
 
 def parse(line: str):

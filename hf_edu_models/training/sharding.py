@@ -1,0 +1,34 @@
+"""Weights that FSDP2 has sharded, gathered for what runs outside of the model's own forward pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from torch import nn
+
+
+def gather_weights(model: nn.Module) -> list[Any]:
+    """Keep all weights whole on every rank, if the model is sharded; returns the modules that were. Call it on all ranks."""
+    units = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
+    for unit in units:
+        unit.set_reshard_after_forward(False, recurse=False)
+        unit.unshard()
+    return units
+
+
+@contextmanager
+def gathered_weights(model: nn.Module, reshard_after_forward: bool = True) -> Iterator[None]:
+    """Gather the weights for `generate()`, and shard them again.
+
+    FSDP2 gathers the weights of a module in its forward pass. `generate()` uses some outside of it, and ranks whose texts
+    end earlier would not take part in the others' forward passes.
+    """
+    units = gather_weights(model)
+    try:
+        yield
+    finally:
+        for unit in units:
+            unit.set_reshard_after_forward(reshard_after_forward, recurse=False)
+            unit.reshard()
