@@ -1,7 +1,7 @@
 """Rewrites the loops of an ONNX graph for OpenVINO, whose `Scan` knows only its own inputs.
 
-ONNX lets the body of a loop use any value of the graph around it, e.g. the source states that every decoding step attends
-to. Here each such value becomes a state of the loop that no step changes.
+ONNX lets the body of a loop use any value of the graph around it, e.g. the source states that every decoding step
+attends to. Here each such value becomes a state of the loop that no step changes.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ def carry_captured_values(model: ModelProto) -> None:
 
 
 def _captured(body: GraphProto, weights: set[str]) -> list[str]:
-    own = {value.name for value in [*body.input, *body.initializer]} | {
-        name for node in body.node for name in node.output
-    }
-    used = [name for node in body.node for name in node.input if name and name not in own | weights]
+    known = weights | {value.name for value in [*body.input, *body.initializer]}
+    known |= {name for node in body.node for name in node.output}
+    used = [name for node in body.node for name in node.input if name and name not in known]
     return list(dict.fromkeys(used))
 
 

@@ -8,8 +8,8 @@
 | word      | a word or a punctuation mark, with its space      | every text of known words, as unigram        |
 | char      | a character                                       | every text of known characters               |
 
-All but wordpiece normalise to NFC first. For language models, unigram and word decode a space before the first word too: the
-new tokens of a generation then follow the prompt with their own space. `normalise` is the exact definition:
+All but wordpiece normalise to NFC first. For language models, unigram and word decode a space before the first word
+too: the new tokens of a generation then follow the prompt with their own space. `normalise` is the exact definition:
 decode(encode(text)) == normalise(text, tokenizer).
 """
 

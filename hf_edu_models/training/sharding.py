@@ -10,7 +10,7 @@ from torch import nn
 
 
 def gather_weights(model: nn.Module) -> list[Any]:
-    """Keep all weights whole on every rank, if the model is sharded; returns the modules that were. Call it on all ranks."""
+    """Keep the weights of a sharded model whole from now on; returns its sharded modules. Call it on all ranks."""
     units = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
@@ -22,8 +22,8 @@ def gather_weights(model: nn.Module) -> list[Any]:
 def gathered_weights(model: nn.Module, reshard_after_forward: bool = True) -> Iterator[None]:
     """Gather the weights for `generate()`, and shard them again.
 
-    FSDP2 gathers the weights of a module in its forward pass. `generate()` uses some outside of it, and ranks whose texts
-    end earlier would not take part in the others' forward passes.
+    FSDP2 gathers the weights of a module in its forward pass. `generate()` uses some outside of it, and ranks whose
+    texts end earlier would not take part in the others' forward passes.
     """
     units = gather_weights(model)
     try:

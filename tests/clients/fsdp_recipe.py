@@ -1,7 +1,7 @@
 """Runs a recipe under Accelerate's FSDP on CPUs, and reports what Accelerate sharded.
 
-Run by `test_fsdp.py` with `accelerate launch`. On CPUs Accelerate chooses DDP whatever its file says, so it is told here
-that its gloo processes are GPUs.
+Run by `test_fsdp.py` with `accelerate launch`. On CPUs Accelerate chooses DDP whatever its file says, so it is told
+here that its gloo processes are GPUs.
 """
 
 import json

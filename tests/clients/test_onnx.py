@@ -1,4 +1,4 @@
-"""ONNX Runtime and OpenVINO compute what the model does, at any batch size and length, with padding and with a cache."""
+"""ONNX Runtime and OpenVINO compute what the model does, at any batch size and length, with padding and a cache."""
 
 import warnings
 
