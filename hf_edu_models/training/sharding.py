@@ -11,7 +11,7 @@ from torch import nn
 
 def gather_weights(model: nn.Module) -> list[Any]:
     """Keep the weights of a sharded model whole from now on; returns its sharded modules. Call it on all ranks."""
-    units = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
+    units: list[Any] = [module for module in model.modules() if hasattr(module, "set_reshard_after_forward")]
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
         unit.unshard()
