@@ -42,6 +42,7 @@ def _continue(model: Any, tokenizer: Any, prompt: str, top_k: int) -> str:
         top_k=min(top_k, len(tokenizer)),
         max_new_tokens=min(120 if kind_of(tokenizer) == "char" else 30, limit - length),
         pad_token_id=tokenizer.pad_token_id,
+        synced_gpus=False,  # one process writes samples; under FSDP it would wait for the others
     )
     return tokenizer.decode(ids[0, length:], skip_special_tokens=True)
 

@@ -15,6 +15,7 @@ def gather_weights(model: nn.Module) -> list[Any]:
     for unit in units:
         unit.set_reshard_after_forward(False, recurse=False)
         unit.unshard()
+    vars(model).pop("generate", None)  # Accelerate's, which gathers some weights and shards them again
     return units
 
 
@@ -25,6 +26,7 @@ def gathered_weights(model: nn.Module, reshard_after_forward: bool = True) -> It
     FSDP2 gathers the weights of a module in its forward pass. `generate()` uses some outside of it, and ranks whose
     texts end earlier would not take part in the others' forward passes.
     """
+    generate = vars(model).get("generate")
     units = gather_weights(model)
     try:
         yield
@@ -32,3 +34,5 @@ def gathered_weights(model: nn.Module, reshard_after_forward: bool = True) -> It
         for unit in units:
             unit.set_reshard_after_forward(reshard_after_forward, recurse=False)
             unit.reshard()
+        if generate is not None:
+            model.generate = generate

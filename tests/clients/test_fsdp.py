@@ -69,7 +69,7 @@ def test_the_launch_file_shards_a_recipe(recipe, tmp_path):
         folder = tmp_path / str(len(weights))
         options = {"capture_output": True, "text": True, "timeout": 300, "env": os.environ | {"PYTHONPATH": str(root)}}
         run = subprocess.run([*launcher, *command, "--output_dir", str(folder)], **options)
-        assert run.returncode == 0, run.stderr[:2000]
+        assert run.returncode == 0, run.stderr[:9000]
         if launcher is sharded:
             report = next(json.loads(line) for line in run.stdout.splitlines() if line.startswith('{"sharded"'))
             assert report["sharded"] == report["all"] > 0
