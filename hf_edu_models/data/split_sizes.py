@@ -42,6 +42,8 @@ def resize_splits(
     limits = {split: size for split, size in sizes.items() if size is not None}
     missing = {split: size for split, size in limits.items() if split not in corpus}
     corpus = cut_missing(corpus, missing, seed, streaming)
+    for split in missing:  # whole documents, so it may have a few more rows; they would be in no split otherwise
+        limits.pop(split)
     return {
         split: _limit(dataset, limits[split], seed, streaming) if split in limits else dataset
         for split, dataset in corpus.items()

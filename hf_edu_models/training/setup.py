@@ -54,7 +54,8 @@ def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any
     if found == "alignment" and "translation" in tasks:
         return corpus
     if "documents" in tasks and found == "classification" and "text_pair" not in names:
-        note(f"the texts of {args.dataset} are cut into sentences")
+        unused = "; its labels are not used" if "language_modeling" in tasks else ""
+        note(f"the texts of {args.dataset} are cut into sentences{unused}")
         args.task = "documents"
         return _load_labelled(args)
     if "language_modeling" in tasks and "text" in names:

@@ -142,3 +142,16 @@ def test_texts_are_cut_into_sentences_for_documents(tmp_path, columns):
     corpus = load_corpus(tmp_path / "data.jsonl", task="documents", columns=columns)["train"]
     assert corpus.column_names == ["sentences", "label"]
     assert corpus["sentences"][:] == [["It was late.", "Was it?", "“No!”", "said Ada"], ["One."]]
+
+
+def test_every_row_of_a_folder_of_documents_is_in_a_split(tmp_path):
+    for number in range(6):
+        (tmp_path / f"story{number}.txt").write_text("One line.\nAnother one.\nThe last one.\n")
+    corpus = corpus_for(RecipeArguments(dataset=str(tmp_path)), tasks=("language_modeling",))
+    documents = {split: set(rows["document"]) for split, rows in corpus.items()}
+    assert sum(map(len, corpus.values())) == 18 and sum(map(len, documents.values())) == 6
+
+
+def test_sentences_of_labelled_texts_are_pretrained_on_without_their_labels(tmp_path, capsys):
+    corpus_for(RecipeArguments(dataset=str(reviews(tmp_path))), tasks=("language_modeling", "documents"))
+    assert "are cut into sentences; its labels are not used" in capsys.readouterr().err
