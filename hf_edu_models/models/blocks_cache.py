@@ -8,6 +8,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, DynamicLayer, EncoderDecoderCache
 
 from .blocks_base import EduPreTrainedModel
+from .blocks_state_checks import RETURNED
 
 
 class StateLayer(CacheLayerMixin):
@@ -96,6 +97,21 @@ class RecurrentCache(Cache):
             state = tuple(states.detach() for states in self.state(layer_idx))
             copy.write(layer_idx, state, layer.seen_tokens)
         return copy
+
+
+def open_cache(past_key_values, num_states: int) -> RecurrentCache:
+    """The caller's cache if it has the states of this model or none yet, or a new one."""
+    if past_key_values is None:
+        return RecurrentCache()
+    if not callable(getattr(past_key_values, "state", None)):
+        raise ValueError(
+            f"past_key_values is of type {type(past_key_values).__name__}, but a RecurrentCache is needed; {RETURNED}"
+        )
+    if len(past_key_values.layers) not in (0, num_states):
+        raise ValueError(
+            f"past_key_values has {len(past_key_values.layers)} states, but the model has {num_states}; {RETURNED}"
+        )
+    return past_key_values
 
 
 class SharedSourceLayer(DynamicLayer):

@@ -4,6 +4,7 @@ from torch import Tensor
 from transformers.modeling_outputs import CausalLMOutputWithPast
 from transformers.utils.generic import can_return_tuple
 
+from .blocks_checks import check_logits_to_keep
 from .blocks_generation import SearchedGeneration
 from .blocks_losses import head_output, lm_loss_and_logits, shift_labels
 from .blocks_recurrent_step import RecurrentStepper
@@ -34,7 +35,7 @@ class CausalLMHead(SearchedGeneration):
             kwargs: for `self.model`; or `shift_labels`, labels that are shifted already. They are no parameter, because
                 Trainer expects every parameter with "label" in its name in each batch.
         """
-        targets = shift_labels(labels, kwargs.pop("shift_labels", None))
+        shifted = kwargs.pop("shift_labels", None)
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
@@ -45,6 +46,8 @@ class CausalLMHead(SearchedGeneration):
             return_dict=True,
         )
         features = outputs.last_hidden_state
+        check_logits_to_keep(logits_to_keep, features.shape[1])
+        targets = shift_labels(labels, shifted)
         if targets is None:
             is_count = isinstance(logits_to_keep, int)
             features = features[:, slice(-logits_to_keep, None) if is_count else logits_to_keep]

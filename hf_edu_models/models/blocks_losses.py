@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .blocks_checks import check_labels
+from .blocks_checks import LABEL_DTYPES, check_integers, check_is_tensor, check_item_count, check_labels, check_shape
 
 
 class LinearCrossEntropy(torch.autograd.Function):
@@ -88,9 +88,8 @@ def token_loss(
 ) -> Tensor:
     """Cross-entropy of `lm_head(hidden_states)` at the positions whose label is not -100."""
     is_plain = is_plain_linear(lm_head)
-    if is_plain:
-        check_labels(labels, lm_head.out_features)
-    labels = labels.reshape(-1).to(hidden_states.device)
+    num_tokens = lm_head.out_features if is_plain else None  # `logits_loss` will know
+    labels = check_labels(labels, num_tokens, hidden_states.shape[:-1]).reshape(-1).to(hidden_states.device)
     counted = (labels != -100).nonzero().squeeze(1)  # (P,)
     hidden_states = hidden_states.reshape(-1, hidden_states.shape[-1])[counted]  # (P, D)
     if not is_plain:
@@ -102,8 +101,13 @@ def token_loss(
 
 
 def _divisor(count: int, num_items_in_batch, loss: Tensor):
+    """What a summed loss is divided by; where no label counts, the sum is 0 and so is the loss."""
     if num_items_in_batch is None:
         return max(count, 1)
+    if not torch.compiler.is_compiling():
+        if count == 0:
+            return 1
+        check_item_count(num_items_in_batch, count)
     return num_items_in_batch.to(loss.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
 
 
@@ -133,37 +137,50 @@ def shift_labels(labels: Tensor | None, shifted: Tensor | None = None) -> Tensor
     """
     if shifted is not None or labels is None:
         return shifted
-    return F.pad(labels[:, 1:], (0, 1), value=-100)
+    if not torch.compiler.is_compiling():
+        check_integers("labels", labels, "batch, length", LABEL_DTYPES)
+    return F.pad(labels.long()[:, 1:], (0, 1), value=-100)
 
 
-def logits_loss(logits: Tensor, labels: Tensor, num_items_in_batch=None, label_smoothing: float = 0.0) -> Tensor:
-    """Cross-entropy of logits that exist anyway."""
-    check_labels(labels, logits.shape[-1])
+def logits_loss(
+    logits: Tensor, labels: Tensor, num_items_in_batch=None, label_smoothing: float = 0.0, name: str = "labels"
+) -> Tensor:
+    """Cross-entropy of logits that exist anyway; one label for a row may have an axis of its own."""
+    shapes = [logits.shape[:-1]] if logits.ndim > 2 else [logits.shape[:-1], (*logits.shape[:-1], 1)]
+    labels = check_labels(labels, logits.shape[-1], *shapes, name=name)
     labels = labels.reshape(-1).to(logits.device)
     logits = logits.reshape(-1, logits.shape[-1]).to(torch.promote_types(logits.dtype, torch.float32))
     loss = F.cross_entropy(logits, labels, ignore_index=-100, reduction="sum", label_smoothing=label_smoothing)
     return loss / _divisor(int((labels != -100).sum()), num_items_in_batch, loss)
 
 
-def position_loss(logits: Tensor, positions: Tensor, attention_mask: Tensor | None) -> Tensor:
+def position_loss(name: str, logits: Tensor, positions: Tensor, attention_mask: Tensor | None) -> Tensor:
     """Cross-entropy over the real positions; an answer that was truncated with the text is ignored."""
+    positions = check_labels(positions, None, logits.shape[:1], (logits.shape[0], 1), name=name)
     if attention_mask is not None and attention_mask.ndim == 2:
         logits = logits.masked_fill(attention_mask == 0, torch.finfo(logits.dtype).min)
-    return logits_loss(logits, positions.masked_fill(positions >= logits.shape[1], -100))
+    return logits_loss(logits, positions.masked_fill(positions >= logits.shape[1], -100), name=name)
 
 
 def classification_loss(logits: Tensor, labels: Tensor, config, num_items_in_batch=None) -> Tensor:
     """The loss for `config.problem_type`, which is inferred from the labels if unset, as transformers does."""
-    if config.problem_type is None:
-        config.problem_type = _infer_problem_type(labels, config.num_labels)
-    if config.problem_type == "single_label_classification":
-        return logits_loss(logits, labels, num_items_in_batch)
-    labels = labels.to(logits.device, logits.dtype)
-    logits = logits.reshape_as(labels)
-    if config.problem_type == "regression":
-        loss = F.mse_loss(logits, labels, reduction="sum")
+    check_is_tensor("labels", labels)
+    problem_type = config.problem_type or _infer_problem_type(labels, config.num_labels)
+    if problem_type == "single_label_classification":
+        loss = logits_loss(logits, labels, num_items_in_batch)
     else:
-        loss = F.binary_cross_entropy_with_logits(logits, labels, reduction="sum")
+        loss = _number_loss(logits, labels, problem_type == "regression", num_items_in_batch)
+    config.problem_type = problem_type  # only now that the labels fit it
+    return loss
+
+
+def _number_loss(logits: Tensor, labels: Tensor, is_regression: bool, num_items_in_batch) -> Tensor:
+    """Squared error, or the cross-entropy of every label for itself; a single number needs no axis of its own."""
+    shapes = [logits.shape, logits.shape[:1]] if logits.shape[-1] == 1 else [logits.shape]
+    check_shape("labels", labels, *shapes, why=", a number for each logit (classes are integers)")
+    labels = labels.to(logits.device, logits.dtype)
+    loss_function = F.mse_loss if is_regression else F.binary_cross_entropy_with_logits
+    loss = loss_function(logits.reshape_as(labels), labels, reduction="sum")
     return loss / _divisor(labels.numel(), num_items_in_batch, loss)
 
 

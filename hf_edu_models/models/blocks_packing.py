@@ -23,7 +23,7 @@ def find_documents(
     if has_own_mask or (torch.compiler.is_compiling() and use_cache):
         return None
     is_real = torch.ones_like(position_ids, dtype=torch.bool)  # (B, T)
-    if attention_mask is not None and attention_mask.shape[1] == position_ids.shape[1]:
+    if attention_mask is not None and position_ids.shape in (attention_mask.shape, (1, attention_mask.shape[1])):
         is_real = attention_mask.bool()  # (B, T)
     indices = torch.arange(is_real.shape[1], device=is_real.device).expand_as(is_real)  # (B, T)
     last_real = indices.masked_fill(~is_real, -1).cummax(dim=1).values  # (B, T)

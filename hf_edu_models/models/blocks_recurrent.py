@@ -16,6 +16,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from .blocks_dropout import Dropout
 from .blocks_masks import padding_last, reorder, undo_reorder, update_where
 from .blocks_scan import State, scan_steps
+from .blocks_state_checks import check_layer_input, check_state
 
 
 class RNNCell(nn.Module):
@@ -123,14 +124,18 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def __init__(self, cell_type: str, input_size: int, hidden_size: int, bidirectional: bool = False):
         super().__init__()
-        self.cell_class, self.hidden_size = CELLS[cell_type], hidden_size
+        self.cell_class, self.input_size, self.hidden_size = CELLS[cell_type], input_size, hidden_size
+        self.state_size = 2 * hidden_size if bidirectional else hidden_size
         self.forward_cell = self.cell_class(input_size, hidden_size)
         self.backward_cell = self.cell_class(input_size, hidden_size) if bidirectional else None
 
     def forward(self, inputs: Tensor, mask: Tensor | None, implementation: str, *state: Tensor) -> tuple[Tensor, ...]:
         """The outputs, then the parts of the new state: reentrant checkpointing sees no tensors inside tuples."""
         run = self.run_fused if implementation == "fused" and self.can_fuse(mask) else self.run_eager
-        outputs, state = run(inputs, state or self.start(inputs), mask)
+        state = state or self.start(inputs)
+        check_layer_input(inputs, self.input_size, self.cells()[0].input_weight.dtype)
+        check_state(state, [(inputs.shape[0], self.state_size)] * self.cell_class.state_tensors, inputs.dtype)
+        outputs, state = run(inputs, state, mask)
         return outputs, *state
 
     def can_fuse(self, mask: Tensor | None) -> bool:
@@ -147,8 +152,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def start(self, inputs: Tensor) -> State:
         """The state before the first step: zeros."""
-        size = len(self.cells()) * self.hidden_size
-        return (inputs.new_zeros(inputs.shape[0], size),) * self.cell_class.state_tensors
+        return (inputs.new_zeros(inputs.shape[0], self.state_size),) * self.cell_class.state_tensors
 
     def run_eager(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         if self.backward_cell is None:

@@ -7,13 +7,14 @@ from torch import Tensor, nn
 from transformers.modeling_outputs import Seq2SeqModelOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
-from .blocks_cache import RecurrentCache
+from .blocks_cache import RecurrentCache, open_cache
 from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout
 from .blocks_masks import boolean_mask
 from .blocks_packing import reject_packing
 from .blocks_recurrent import RecurrentStack, State
 from .blocks_seq2seq import embed_decoder_inputs
+from .blocks_state_checks import check_rows
 
 
 class RecurrentEncoder:
@@ -76,17 +77,18 @@ class RecurrentSeq2SeqModel:
         output_hidden_states: bool | None = None,
         **kwargs,
     ) -> Seq2SeqModelOutput:
-        reject_packing(self.config.model_type, attention_mask, **kwargs)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_hidden_states=output_hidden_states, return_dict=True
             )
         source, source_mask = self.prepare_source(encoder_outputs, attention_mask).values()
-        table = self.decoder.embed_tokens
-        embeddings = embed_decoder_inputs(table, self.config, decoder_input_ids, decoder_inputs_embeds)  # (B, T, E)
+        reject_packing(self.config.model_type, attention_mask, **kwargs)
+        cache = open_cache(past_key_values, self.decoder.num_states)
+        inputs = (decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask, cache.get_seq_length())
+        embeddings = embed_decoder_inputs(self.decoder.embed_tokens, self.config, *inputs)  # (B, T, E)
+        check_rows(embeddings.shape[0], source.last_hidden_state.shape[0])
         mask = boolean_mask(decoder_attention_mask, embeddings.shape[1])
 
-        cache = RecurrentCache() if past_key_values is None else past_key_values
         is_first = cache.get_seq_length() == 0
         states = self.decoder.start(source, source_mask) if is_first else [cache.state(i) for i in range(len(cache))]
         features, outputs, weights, states = self.decoder(
@@ -110,7 +112,7 @@ class RecurrentSeq2SeqModel:
 
     def prepare_source(self, encoder_outputs: ModelOutput, attention_mask: Tensor | None) -> dict:
         """The source as the decoder reads it, and its boolean mask."""
-        source = self.check_source(encoder_outputs)
+        source = self.check_source(encoder_outputs, attention_mask)
         return {"source": source, "source_mask": boolean_mask(attention_mask, source.last_hidden_state.shape[1])}
 
     def advance(self, embeddings: Tensor, states: list[State], source: ModelOutput, source_mask: Tensor | None):

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.modeling_outputs import Seq2SeqLMOutput
 from transformers.utils.generic import can_return_tuple
 
-from .blocks_checks import check_tokens
+from .blocks_checks import LABEL_DTYPES, check_and_embed, check_integers, check_labels
 from .blocks_generation import SearchedGeneration
 from .blocks_losses import head_output, lm_loss_and_logits
 from .blocks_recurrent_step import RecurrentStepper
@@ -22,6 +22,9 @@ def _shift_right(labels: Tensor, start_token_id: int | None, pad_token_id: int |
             "the decoder has no start token: config.decoder_start_token_id is None; set it to the id that every "
             "target begins with, or give decoder_input_ids"
         )
+    if not torch.compiler.is_compiling():
+        check_integers("labels", labels, "batch, length", LABEL_DTYPES)
+    labels = labels.long()
     start = torch.full_like(labels[:, :1], start_token_id)  # (B, 1)
     inputs = torch.cat([start, labels[:, :-1]], dim=1)  # (B, T)
     # -100 is no token id, and a position that follows it is never counted.
@@ -81,6 +84,8 @@ class Seq2SeqHead(SearchedGeneration):
             skip_logits: compute the loss without returning logits; the default in training with labels.
             kwargs: for `self.model`.
         """
+        if labels is not None:
+            labels = check_labels(labels, None)
         if labels is not None and decoder_input_ids is None and decoder_inputs_embeds is None:
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
         is_training_step = self.training and labels is not None
@@ -187,12 +192,15 @@ def scheduled_sampling(
 
 
 def embed_decoder_inputs(
-    embed_tokens, config, decoder_input_ids: Tensor | None, decoder_inputs_embeds: Tensor | None
+    embed_tokens,
+    config,
+    decoder_input_ids: Tensor | None,
+    decoder_inputs_embeds: Tensor | None,
+    decoder_attention_mask: Tensor | None = None,
+    past=0,
 ) -> Tensor:
     """Embeddings (B, T, E) of checked decoder inputs."""
-    check_tokens(decoder_input_ids, None, config.vocab_size, "decoder_input_ids")
-    if decoder_inputs_embeds is not None:
-        return decoder_inputs_embeds
-    if decoder_input_ids is None:
+    if decoder_input_ids is None and decoder_inputs_embeds is None:
         raise ValueError("the decoder has nothing to read; give decoder_input_ids, decoder_inputs_embeds or labels")
-    return embed_tokens(decoder_input_ids)
+    inputs = (decoder_input_ids, decoder_attention_mask, decoder_inputs_embeds)
+    return check_and_embed(embed_tokens, config, *inputs, past, prefix="decoder_")

@@ -27,6 +27,7 @@ from .blocks_recurrent import CELLS, RNNCell, State, init_cell_biases, orthogona
 from .blocks_recurrent_seq2seq import RecurrentEncoder, RecurrentSeq2SeqModel
 from .blocks_scan import scan_steps
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods
+from .blocks_state_checks import check_encoded, check_state, first_output
 from .configuration_bahdanau import EduBahdanauConfig
 
 
@@ -59,7 +60,7 @@ class AttentiveDecoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.start_proj = nn.Linear(config.encoder_hidden_size, config.hidden_size)  # W_s
         self.score = SCORES[config.attention_score](config.hidden_size, config.annotation_size, config.attention_size)
-        self.state_tensors = CELLS[config.cell_type].state_tensors
+        self.num_states, self.state_tensors = 1, CELLS[config.cell_type].state_tensors
         self.cell = CELLS[config.cell_type](config.embedding_size + config.annotation_size, config.hidden_size)
         self.readout = READOUTS[config.readout](
             config.hidden_size, config.embedding_size, config.annotation_size, config.maxout_size
@@ -98,6 +99,7 @@ class AttentiveDecoder(nn.Module):
     ) -> tuple[Tensor, list[Tensor], Tensor, list[State]]:
         """Features for the softmax, states (B, T, D), weights (B, T, S) and the state after the last token."""
         (state,) = states  # one layer
+        check_state(state, [(embeddings.shape[0], self.start_proj.out_features)] * self.state_tensors, embeddings.dtype)
         embeddings, annotations = self.dropout(embeddings), source.last_hidden_state
         # A padded target is rare enough for the eager loop.
         projection = self.project(source) if implementation == "fused" and mask is None else None
@@ -158,11 +160,13 @@ class EduBahdanauModel(RecurrentSeq2SeqModel, EduBahdanauPreTrainedModel):
         self.decoder = AttentiveDecoder(config)
         self.post_init()
 
-    def check_source(self, encoder_outputs) -> EduBahdanauEncoderOutput:
+    def check_source(self, encoder_outputs, attention_mask: Tensor | None) -> EduBahdanauEncoderOutput:
         """Another encoder's output, or a tuple, will do: its first field is the annotations."""
-        if isinstance(encoder_outputs, EduBahdanauEncoderOutput):
-            return encoder_outputs
-        return EduBahdanauEncoderOutput(last_hidden_state=encoder_outputs[0])
+        if not isinstance(encoder_outputs, EduBahdanauEncoderOutput):
+            encoder_outputs = EduBahdanauEncoderOutput(last_hidden_state=first_output(encoder_outputs))
+        annotations, dtype = encoder_outputs.last_hidden_state, self.decoder.embed_tokens.weight.dtype
+        check_encoded(annotations, attention_mask, self.config.annotation_size, dtype)
+        return encoder_outputs
 
 
 class EduBahdanauForConditionalGeneration(Seq2SeqHead, EduBahdanauPreTrainedModel, GenerationMixin):

@@ -27,7 +27,15 @@ from transformers.modeling_outputs import (
 )
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
-from .blocks_checks import check_and_embed, check_length, check_one_of, check_shape, check_token_types
+from .blocks_checks import (
+    check_and_embed,
+    check_choices,
+    check_length,
+    check_one_of,
+    check_positions,
+    check_shape,
+    check_token_types,
+)
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, head_output, lm_loss_and_logits, logits_loss, position_loss
 from .blocks_masks import first_token
@@ -87,7 +95,7 @@ class BertMLMHead(nn.Module):
         """Loss and logits; without logits only the masked tokens go through the head."""
         skip_logits = self.training if skip_logits is None else skip_logits
         if skip_logits and labels is not None:
-            check_shape("labels", labels, hidden_states.shape[:-1])
+            check_shape("labels", labels, hidden_states.shape[:-1], why=", one for each prediction")
             if not torch.compiler.is_compiling():  # the number of masked tokens depends on the data
                 is_masked = labels != -100
                 hidden_states, labels = hidden_states[is_masked], labels[is_masked]
@@ -141,12 +149,14 @@ class EduBertModel(SentenceEmbeddings, EduBertPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        reject_packing(self.config.model_type, attention_mask, position_ids, **kwargs)
-        table = self.get_input_embeddings()
+        table, limit = self.get_input_embeddings(), self.config.max_position_embeddings
         embeddings = check_and_embed(table, self.config, input_ids, attention_mask, inputs_embeds)  # (B, T, D)
-        check_token_types(token_type_ids, self.config.type_vocab_size)
         batch, length, _ = embeddings.shape
-        check_length(length, self.config.max_position_embeddings)
+        check_token_types(token_type_ids, self.config.type_vocab_size, batch, length)
+        check_length(length, limit)
+        if position_ids is not None:
+            check_positions(position_ids, limit, batch, length, waits=False)
+        reject_packing(self.config.model_type, attention_mask, position_ids, **kwargs)
         if position_ids is None:
             position_ids = positions_of(attention_mask, length, 0, embeddings.device)
         if token_type_ids is None:
@@ -224,7 +234,9 @@ class EduBertForPreTraining(BertWithMLMHead):
         outputs = self.model(*inputs, **kwargs, return_dict=True)
         mlm_loss, mlm_logits = self.lm_head(outputs.last_hidden_state, labels, skip_logits)
         nsp_logits = self.seq_relationship(outputs.pooler_output)
-        nsp_loss = None if next_sentence_label is None else logits_loss(nsp_logits, next_sentence_label)
+        nsp_loss = None
+        if next_sentence_label is not None:
+            nsp_loss = logits_loss(nsp_logits, next_sentence_label, name="next_sentence_label")
         losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
         fields = {"loss": sum(losses) if losses else None, "mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
         fields |= {"prediction_logits": mlm_logits, "seq_relationship_logits": nsp_logits}
@@ -321,7 +333,6 @@ class EduBertForTokenClassification(BertWithLinearHead):
     output_class = TokenClassifierOutput
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
-        check_shape("labels", labels, logits.shape[:-1])
         return logits_loss(logits, labels, num_items_in_batch)
 
 
@@ -336,7 +347,7 @@ class EduBertForMultipleChoice(BertWithLinearHead):
 
     def predict(self, *inputs, **kwargs) -> tuple[Tensor, BaseModelOutputWithPooling]:
         check_one_of(inputs[0], inputs[-1])
-        choices = next(tensor for tensor in inputs if tensor is not None).shape[1]
+        choices = check_choices(*inputs)
         flat = (None if tensor is None else tensor.flatten(0, 1) for tensor in inputs)
         scores, outputs = super().predict(*flat, **kwargs)
         logits = scores.view(-1, choices)  # (B, C)
@@ -366,7 +377,7 @@ class EduBertForQuestionAnswering(BertWithLinearHead):
         start_logits, end_logits = logits.unbind(dim=-1)  # each (B, T)
         loss = None
         if start_positions is not None and end_positions is not None:
-            start_loss = position_loss(start_logits, start_positions, attention_mask)
-            loss = (start_loss + position_loss(end_logits, end_positions, attention_mask)) / 2
+            start_loss = position_loss("start_positions", start_logits, start_positions, attention_mask)
+            loss = (start_loss + position_loss("end_positions", end_logits, end_positions, attention_mask)) / 2
         fields = {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}
         return head_output(QuestionAnsweringModelOutput, outputs, **fields)

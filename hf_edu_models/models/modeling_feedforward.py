@@ -20,7 +20,7 @@ from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClassifierOutput
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
-from .blocks_cache import RecurrentCache, StatefulPreTrainedModel
+from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout, TokenDropout
@@ -28,6 +28,7 @@ from .blocks_losses import classification_loss, head_output
 from .blocks_masks import boolean_mask, last_states, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import MeanPooling
+from .blocks_state_checks import check_state
 from .configuration_feedforward import EduFeedForwardConfig
 
 
@@ -101,10 +102,11 @@ class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
         Args:
             past_key_values: the embeddings of the last window, as an earlier call returned them.
         """
-        reject_packing(self.config.model_type, attention_mask, **kwargs)
+        cache = open_cache(past_key_values, 1)
         embeddings = check_and_embed(
-            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
+            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds, cache.get_seq_length()
         )  # (B, T, E)
+        reject_packing(self.config.model_type, attention_mask, **kwargs)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if self.layer is None:
@@ -112,8 +114,10 @@ class EduFeedForwardModel(EduFeedForwardPreTrainedModel):
         mask = boolean_mask(attention_mask, embeddings.shape[1])
         order = None if mask is None else padding_last(mask)
 
-        cache = RecurrentCache() if past_key_values is None else past_key_values
-        (past,) = cache.state(0) or self.start(embeddings)
+        window = cache.state(0) or self.start(embeddings)
+        batch, _, size = embeddings.shape
+        check_state(window, [(batch, self.config.window_size - 1, size)], embeddings.dtype)
+        (past,) = window
         history = torch.cat([past, embeddings if order is None else reorder(embeddings, order)], dim=1)
         features = self.layer(history)
         if order is not None:

@@ -27,6 +27,7 @@ from .blocks_fast_step import GPTStepper, can_read_weights
 from .blocks_losses import classification_loss, head_output
 from .blocks_masks import last_token
 from .blocks_packing import find_documents, packed_causal_mask, reject_packing
+from .blocks_state_checks import check_attention_cache, known_length
 from .blocks_transformer import OutputProjection, TransformerLayer
 from .blocks_transformer_stack import (
     AttentionPreTrainedModel,
@@ -82,20 +83,25 @@ class EduGPTModel(EduGPTPreTrainedModel):
             position_ids: where they start again, another document starts, which does not see those before it.
             kwargs: for the attention function, as in transformers' models.
         """
+        is_paged = "cache" in kwargs  # in continuous batching
+        past = None if is_paged else known_length(past_key_values)
         embeddings = check_and_embed(
-            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
+            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds, past
         )  # (B, T, D)
-        is_cached = past_key_values is not None or "cache" in kwargs  # the latter in continuous batching
+        batch, length, _ = embeddings.shape
+        check_attention_cache(past_key_values, batch, self.config.num_hidden_layers, self.config, embeddings.dtype)
+        if position_ids is not None:
+            check_positions(position_ids, self.config.max_position_embeddings, batch, length)
+        is_cached = past_key_values is not None or is_paged
         documents = None if is_cached else find_documents(position_ids, attention_mask, use_cache)
         use_cache = use_cache and documents is None  # a cache would continue all documents of a row at once
         if use_cache and past_key_values is None:
             past_key_values = DynamicCache(config=self.config)
         past = 0 if past_key_values is None else past_key_values.get_seq_length()
-        length = embeddings.shape[1]
         if position_ids is None:
             reject_packing("edu_gpt without position_ids", **kwargs)
             position_ids = positions_of(attention_mask, length, past, embeddings.device)
-        check_positions(position_ids, self.config.max_position_embeddings)
+            check_positions(position_ids, self.config.max_position_embeddings, batch, length)
         states = self.dropout(embeddings + self.embed_positions(position_ids))  # (B, T, D)
 
         config, output_attentions = choose_attention(self.config, output_attentions)

@@ -19,7 +19,7 @@ from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_base import EduPreTrainedModel
-from .blocks_checks import check_documents, check_one_of, check_tokens
+from .blocks_checks import embed_documents
 from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, head_output
 from .blocks_pooling import POOLINGS
@@ -105,10 +105,9 @@ class EduHierarchicalModel(EduHierarchicalPreTrainedModel):
             input_ids: (B, N, T), documents of sentences of tokens.
             attention_mask: (B, N, T), 1 for a token and 0 for padding; a sentence of zeros is padding, too.
         """
-        check_one_of(input_ids, inputs_embeds)
-        check_documents(input_ids, inputs_embeds, attention_mask)
-        check_tokens(input_ids, None if attention_mask is None else attention_mask.flatten(1), self.config.vocab_size)
-        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, N, T, E)
+        embeddings = embed_documents(
+            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
+        )  # (B, N, T, E)
         mask = None if attention_mask is None else attention_mask.bool()
         sentence_mask = None if mask is None else mask.any(dim=-1)  # (B, N)
 

@@ -16,7 +16,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClass
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_attention import WindowAttention
-from .blocks_cache import RecurrentCache, StatefulPreTrainedModel
+from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout
@@ -25,6 +25,7 @@ from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
 from .blocks_recurrent import RecurrentStack, State, init_uniformly
+from .blocks_state_checks import check_state
 from .configuration_recurrent import EduRecurrentConfig
 
 
@@ -74,12 +75,13 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
             past_key_values: the state that an earlier call returned, to continue from; for truncated backpropagation
                 through time, `past_key_values.detach()`.
         """
-        reject_packing(self.config.model_type, attention_mask, **kwargs)
-        embeddings = check_and_embed(self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds)
-        mask = boolean_mask(attention_mask, embeddings.shape[1])
-
         num_layers = self.config.num_hidden_layers
-        cache = RecurrentCache() if past_key_values is None else past_key_values
+        cache = open_cache(past_key_values, num_layers if self.window_attention is None else num_layers + 1)
+        embeddings = check_and_embed(
+            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds, cache.get_seq_length()
+        )
+        reject_packing(self.config.model_type, attention_mask, **kwargs)
+        mask = boolean_mask(attention_mask, embeddings.shape[1])
         states = [cache.state(layer) for layer in range(num_layers)]
         outputs, states = self.stack(self.dropout(embeddings), states, mask, self.config.recurrent_implementation)
         hidden_states = outputs[-1]  # (B, T, D), twice as wide in both directions
@@ -114,6 +116,8 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
     def attend_to_window(self, hidden_states: Tensor, window_states: tuple[Tensor, Tensor] | None, mask: Tensor | None):
         """`WindowAttention` with padding moved behind the real tokens."""
         window_states = self.window_attention.start(hidden_states) if window_states is None else window_states
+        (batch, _, size), window = hidden_states.shape, self.config.attention_window
+        check_state(window_states, [(batch, window, size), (batch, window, 1)], hidden_states.dtype)
         if mask is None:
             return self.window_attention(hidden_states, window_states, None)
         order = padding_last(mask)

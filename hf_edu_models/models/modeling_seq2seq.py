@@ -18,9 +18,10 @@ from transformers.utils.generic import ModelOutput
 from .blocks_cache import StatefulPreTrainedModel
 from .blocks_dropout import Dropout
 from .blocks_readout import MaxoutReadout
-from .blocks_recurrent import RecurrentStack, State, init_uniformly
+from .blocks_recurrent import CELLS, RecurrentStack, State, init_uniformly
 from .blocks_recurrent_seq2seq import RecurrentEncoder, RecurrentSeq2SeqModel
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, scheduled_sampling
+from .blocks_state_checks import check_encoded, check_state
 from .configuration_seq2seq import EduSeq2SeqConfig
 
 
@@ -58,6 +59,7 @@ class SutskeverDecoder(nn.Module):
         self.stack = RecurrentStack(
             config.cell_type, self.input_size(config), config.hidden_size, config.num_hidden_layers, config.dropout
         )
+        self.num_states, self.state_tensors = config.num_hidden_layers, CELLS[config.cell_type].state_tensors
 
     @staticmethod
     def input_size(config: EduSeq2SeqConfig) -> int:
@@ -150,12 +152,17 @@ class EduSeq2SeqModel(RecurrentSeq2SeqModel, EduSeq2SeqPreTrainedModel):
         self.decoder = (ChoDecoder if config.context_every_step else SutskeverDecoder)(config)
         self.post_init()
 
-    def check_source(self, encoder_outputs) -> EduSeq2SeqEncoderOutput:
+    def check_source(self, encoder_outputs, attention_mask: Tensor | None) -> EduSeq2SeqEncoderOutput:
         if getattr(encoder_outputs, "final_state", None) is None:
             raise ValueError(
                 f"encoder_outputs is a {type(encoder_outputs).__name__} without final_state; give what get_encoder() "
                 "returns with return_dict=True, or input_ids"
             )
+        states, config = encoder_outputs.last_hidden_state, self.config
+        check_encoded(states, attention_mask, config.hidden_size, self.decoder.embed_tokens.weight.dtype)
+        final_states = [encoder_outputs.final_state, encoder_outputs.final_cell_state][: self.decoder.state_tensors]
+        shape = (states.shape[0], config.num_hidden_layers, config.hidden_size)
+        check_state(final_states, [shape] * len(final_states), states.dtype)
         return encoder_outputs
 
 

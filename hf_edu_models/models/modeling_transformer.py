@@ -21,12 +21,20 @@ from transformers.modeling_outputs import Seq2SeqModelOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_cache import cache_source
-from .blocks_checks import check_and_embed, check_length
+from .blocks_checks import check_and_embed, check_length, check_shape
 from .blocks_dropout import Dropout
 from .blocks_fast_step import TransformerStepper, can_read_weights
 from .blocks_packing import reject_packing
 from .blocks_positions import SinusoidalPositions
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, embed_decoder_inputs
+from .blocks_state_checks import (
+    check_attention_cache,
+    check_encoded,
+    check_rows,
+    check_source_cache,
+    first_output,
+    known_length,
+)
 from .blocks_transformer import CrossAttentionLayer, TransformerLayer
 from .blocks_transformer_stack import (
     AttentionPreTrainedModel,
@@ -143,6 +151,7 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
     ) -> dict:
         """The decoder's fields of a `Seq2SeqModelOutput`."""
         self_cache = None if cache is None else cache.self_attention_cache
+        check_attention_cache(self_cache, embeddings.shape[0], len(self.layers), self.config, embeddings.dtype)
         past = 0 if cache is None else cache.get_seq_length()
         states = self.embed(embeddings, attention_mask, past)  # (B, T, D)
         config, output_attentions = choose_attention(self.config, output_attentions)
@@ -211,19 +220,26 @@ class EduTransformerModel(EduTransformerPreTrainedModel):
         Args:
             labels: only to find where the target ends: states after its last label are zeros.
         """
-        reject_packing(self.config.model_type, attention_mask, **kwargs)
         if encoder_outputs is None:
             encoder_outputs = self.encoder(
                 input_ids, attention_mask, inputs_embeds, output_attentions, output_hidden_states, return_dict=True
             )
         elif not isinstance(encoder_outputs, EduTransformerEncoderOutput):  # another encoder's, or a tuple
-            encoder_outputs = EduTransformerEncoderOutput(last_hidden_state=encoder_outputs[0])
+            encoder_outputs = EduTransformerEncoderOutput(last_hidden_state=first_output(encoder_outputs))
         embed_tokens = self.decoder.embed_tokens or self.encoder.embed_tokens
-        embeddings = embed_decoder_inputs(embed_tokens, self.config, decoder_input_ids, decoder_inputs_embeds)
+        check_encoded(encoder_outputs[0], attention_mask, self.config.hidden_size, embed_tokens.weight.dtype)
+        reject_packing(self.config.model_type, attention_mask, **kwargs)
         cache = past_key_values
+        check_source_cache(cache, encoder_outputs[0].shape[1])
+        inputs = (decoder_input_ids, decoder_inputs_embeds, decoder_attention_mask, known_length(cache))
+        embeddings = embed_decoder_inputs(embed_tokens, self.config, *inputs)
+        if encoder_outputs.keys_and_values is None:  # else `generate()` lets beams share a source
+            check_rows(embeddings.shape[0], encoder_outputs[0].shape[0])
         if use_cache and cache is None:
             cache = EncoderDecoderCache(DynamicCache(config=self.config), DynamicCache(config=self.config))
         is_real = decoder_attention_mask
+        if labels is not None:
+            check_shape("labels", labels, embeddings.shape[:2], why=", one for each prediction")
         if labels is not None and decoder_attention_mask is None:
             # Attention is causal, so what follows the last label affects no label: it needs no mask and no computation.
             is_real = _until_last_label(labels)

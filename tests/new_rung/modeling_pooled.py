@@ -15,7 +15,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling, SequenceCl
 from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
 
 from .blocks_base import EduPreTrainedModel
-from .blocks_checks import check_one_of, check_tokens
+from .blocks_checks import embed_documents
 from .blocks_losses import classification_loss
 from .configuration_pooled import EduPooledConfig
 
@@ -67,10 +67,9 @@ class EduPooledModel(EduPooledPreTrainedModel):
         output_hidden_states: bool | None = None,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
-        check_one_of(input_ids, inputs_embeds)
-        flat = [None if each is None else each.flatten(1) for each in (input_ids, attention_mask)]
-        check_tokens(*flat, self.config.vocab_size)
-        embeddings = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds  # (B, N, T, D)
+        embeddings = embed_documents(
+            self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
+        )  # (B, N, T, D)
         mask = embeddings.new_ones(embeddings.shape[:-1]) if attention_mask is None else attention_mask
         pooled = self.layer(embeddings, mask.to(embeddings.dtype))  # (B, D)
         return BaseModelOutputWithPooling(
