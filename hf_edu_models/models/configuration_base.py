@@ -2,6 +2,7 @@
 """What all configurations share."""
 
 import difflib
+import math
 import sys
 import warnings
 from collections.abc import Iterable
@@ -13,6 +14,9 @@ from transformers.configuration_utils import GenerationConfig, PreTrainedConfig,
 
 _IMPLEMENTATIONS = ("eager", "fused")
 _CELL_TYPES = ("rnn", "gru", "lstm")
+_PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+_COMMON_ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "tanh")  # known without an import of torch
+_LARGEST_DEPTH, _LARGEST_SIZE, _LARGEST_MATRIX = 2**12, 2**28, 10**11  # beyond every model there is
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 # Keyword arguments that are no field of a configuration, but that transformers reads or writes.
 _TRANSFORMERS_SETTINGS = {
@@ -36,9 +40,54 @@ def check_choice(name: str, value: str, allowed: Iterable[str]) -> None:
         raise ValueError(f"{name} '{value}' is not known; choose one of {', '.join(allowed)}")
 
 
+def _check_number(name: str, value: float) -> None:
+    """Reject a number that no model can be built with; by the name of its field."""
+    if not math.isfinite(value):
+        raise ValueError(f"{name} must be finite, got {value}")
+    if name.endswith(("dropout", "label_smoothing")) and not 0 <= value < 1:
+        raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
+    if name.endswith(("initializer_range", "_weight")) and value < 0:
+        raise ValueError(f"{name} must be at least 0, got {value}")
+    if name.endswith("_eps") and value <= 0:
+        raise ValueError(f"{name} must be above 0, got {value}")
+    is_depth = name.startswith(("num_hidden", "num_attention")) or name.endswith("_layers")
+    if is_depth or name.endswith("_size") or name.startswith("max_position"):
+        limit = _LARGEST_DEPTH if is_depth else _LARGEST_SIZE
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+        if value > limit:
+            raise ValueError(f"{name} must be at most {limit}, got {value}")
+
+
+def _check_matrix(config) -> None:
+    """Reject sizes that make a matrix which no machine holds, before memory is asked for."""
+    sizes = {name: value for name, value in vars(config).items() if name.endswith("_size") and value is not None}
+    largest, second = sorted([*sizes.values(), sizes.get("hidden_size", 1)])[-2:][::-1]
+    if largest * second > _LARGEST_MATRIX:
+        raise ValueError(
+            f"a matrix of {largest} by {second} is above {_LARGEST_MATRIX} weights; choose smaller sizes than "
+            + ", ".join(f"{name} {value}" for name, value in sizes.items())
+        )
+
+
+def _check_token_ids(config) -> None:
+    """Reject special tokens outside the vocabulary."""
+    _check_number("vocab_size", config.vocab_size)
+    for name in (*_TOKEN_IDS, "decoder_start_token_id"):
+        ids = getattr(config, name, None)
+        for token_id in ids if isinstance(ids, list) else [ids]:
+            if token_id is not None and not 0 <= token_id < config.vocab_size:
+                raise ValueError(
+                    f"{name} {token_id} is outside the vocabulary; choose 0 to {config.vocab_size - 1}, or None"
+                )
+
+
 def check_recurrent(config) -> None:
     check_choice("cell_type", config.cell_type, _CELL_TYPES)
     check_choice("recurrent_implementation", config.recurrent_implementation, _IMPLEMENTATIONS)
+    if config.forget_gate_bias < 0 and config.transformers_version is None:
+        bias = config.forget_gate_bias
+        warnings.warn(f"forget_gate_bias {bias} is negative: the cell state fades from the first step", stacklevel=2)
 
 
 def check_tied_sizes(config, name: str, size: int) -> None:
@@ -138,6 +187,7 @@ class EduConfig(PreTrainedConfig):
         super().__post_init__(**kwargs)
         if self.transformers_version is None:  # not loaded from a file, which may hold what other programs need
             self.warn_of_unknown(kwargs)
+            _check_token_ids(self)
         stem = self.model_type.removeprefix("edu_")
         self.auto_map = {"AutoConfig": f"configuration_{stem}.{type(self).__name__}"}
         self.auto_map |= {auto: f"modeling_{stem}.{name}" for auto, name in self.heads.items()}
@@ -166,12 +216,14 @@ class EduConfig(PreTrainedConfig):
 
     def validate_architecture(self):
         for name, value in vars(self).items():
-            if name.endswith(("dropout", "label_smoothing")) and value is not None and not 0 <= value < 1:
-                raise ValueError(f"{name} must be at least 0 and below 1, got {value}")
-            is_size = name.endswith("_size") or name.startswith(("num_hidden", "num_attention", "max_position"))
-            if is_size and value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
-        if self.pad_token_id is not None and not 0 <= self.pad_token_id < self.vocab_size:
-            raise ValueError(
-                f"pad_token_id {self.pad_token_id} is outside the vocabulary; choose 0 to {self.vocab_size - 1}"
-            )
+            if isinstance(value, int | float) and not isinstance(value, bool):
+                _check_number(name, value)
+        _check_matrix(self)
+        if self.problem_type is not None:
+            check_choice("problem_type", self.problem_type, _PROBLEM_TYPES)
+        if self.num_labels < 1:
+            raise ValueError(f"num_labels must be at least 1, got {self.num_labels}")
+        if getattr(self, "hidden_act", "relu") not in _COMMON_ACTIVATIONS:
+            from transformers.activations import ACT2FN  # needs torch
+
+            check_choice("hidden_act", self.hidden_act, ACT2FN)
