@@ -23,6 +23,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from ..auto import reads_documents
 from ..checkpoints import load_with_head, position_limit, quiet
 from .onnx_scan import carry_captured_values
 
@@ -98,6 +99,8 @@ def export_model(model: PreTrainedModel, folder: Path, to: str) -> Export:
     example = _example_inputs(model, 2, 6, 8)
     any_size = torch.export.Dim.DYNAMIC
     axes = {name: {0: any_size, ids.ndim - 1: any_size} for name, ids in example.items()}
+    if reads_documents(model.config.model_type):
+        axes = {name: dict.fromkeys(range(3), any_size) for name in example}
     with quiet(), _without_cache(model):
         format.write(model, example, axes, file)
         program, differences = format.open(file), []
@@ -131,10 +134,12 @@ def _example_inputs(model: PreTrainedModel, batch: int, *lengths: int) -> Inputs
     """Random token ids with a padding mask for each, in the names that the model's `forward` has."""
     names = ["input_ids", "decoder_input_ids"] if model.config.is_encoder_decoder else ["input_ids"]
     limit = position_limit(model.config) or max(lengths)
-    choices = [CHOICES] if "MultipleChoice" in type(model).__name__ else []
+    between = [CHOICES] if "MultipleChoice" in type(model).__name__ else []
+    if reads_documents(model.config.model_type):
+        between = [batch + 1]  # sentences: another number for each batch
     inputs = {}
     for name, length in zip(names, lengths, strict=False):
-        shape = (batch, *choices, min(length, limit))
+        shape = (batch, *between, min(length, limit))
         inputs[name] = torch.randint(model.config.vocab_size, shape, generator=torch.Generator().manual_seed(batch))
         mask = torch.ones_like(inputs[name])
         mask[-1, ..., -1] = 0

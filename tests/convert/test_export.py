@@ -96,3 +96,14 @@ def test_other_formats_and_missing_packages_are_rejected(runs, tmp_path, monkeyp
     monkeypatch.setattr(export, "find_spec", lambda name: None if name == "openvino" else name)
     with pytest.raises(ValueError, match="exporting to openvino needs openvino; pip install openvino"):
         export.export_checkpoint(str(runs / "bert"), tmp_path, "openvino")
+
+
+def test_a_program_takes_documents_of_any_number_of_sentences(tmp_path):
+    sizes = {"vocab_size": 29, "embedding_size": 10, "hidden_size": 6, "attention_size": 8}
+    model = hf_edu_models.EduHierarchicalForSequenceClassification(hf_edu_models.EduHierarchicalConfig(**sizes)).eval()
+    done = export.export_model(model, tmp_path, "torch")
+    program = torch.export.load(done.file).module()
+    for sentences in (1, 4):
+        ids = torch.randint(4, 29, (3, sentences, 5), generator=torch.Generator().manual_seed(sentences))
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+        assert_close(program(**inputs).logits, model(**inputs).logits, rtol=0, atol=1e-5)
