@@ -10,7 +10,7 @@ import hashlib
 import json
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +74,11 @@ def rewriting(folder: Path, is_writer: bool = True) -> Iterator[None]:
     Args:
         is_writer: False in the other processes of a run, which change nothing.
     """
-    manifest = read_manifest(folder) if is_writer else None
-    if manifest is not None:
-        (folder / MANIFEST).unlink()
+    manifest = None
+    if is_writer:
+        with suppress(ValueError):  # one that cannot be read is removed too
+            manifest = read_manifest(folder)
+        (folder / MANIFEST).unlink(missing_ok=True)
     yield
     if manifest is not None:
         write_manifest(folder, [name for name in manifest if (folder / name).is_file()])
@@ -103,7 +105,7 @@ def _find_changed(folder: Path, with_weights: bool = True, with_states: bool = T
         return str(error)
     for name, entry in manifest.items():
         file = folder / name
-        if not file.resolve().is_relative_to(folder.resolve()):
+        if Path(name).is_absolute() or ".." in Path(name).parts:
             return f"{name} is outside of the folder"
         if not file.is_file():
             return f"{name} is missing"
@@ -116,13 +118,19 @@ def _find_changed(folder: Path, with_weights: bool = True, with_states: bool = T
     return None
 
 
-def find_damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint or a saved model, as part of a sentence; None if nothing is."""
+def find_damage(folder: Path, for_resuming: bool = False) -> str | None:
+    """What is wrong with a checkpoint or a saved model, as part of a sentence; None if nothing is.
+
+    Args:
+        for_resuming: Also require all that a run needs to continue exactly, which `save_only_model` leaves out.
+    """
     if not any(folder.iterdir()):
         return "it is empty"
     has_manifest = (folder / MANIFEST).is_file()
     problem = _find_changed(folder) if has_manifest else _find_unreadable(folder)
-    return problem or _find_inconsistent(folder) or _find_non_finite(folder)
+    if for_resuming:
+        problem = problem or _find_missing_part(folder)
+    return problem or _find_other_step(folder) or _find_non_finite(folder)
 
 
 def check_undamaged(name: str, with_weights: bool = True) -> None:
@@ -138,18 +146,24 @@ def check_undamaged(name: str, with_weights: bool = True) -> None:
 
 
 def newest_good_checkpoint(run: Path) -> Path | None:
-    """The last checkpoint of a run that is not damaged."""
-    return next((folder for folder in reversed(list_checkpoints(run)) if find_damage(folder) is None), None)
+    """The last checkpoint of a run that it can be resumed from."""
+    return next(
+        (each for each in reversed(list_checkpoints(run)) if find_damage(each, for_resuming=True) is None), None
+    )
 
 
-def _find_inconsistent(folder: Path) -> str | None:
-    """What a checkpoint of a run lacks, or whether it is that of another step; None for other folders."""
-    step = step_of(folder)
-    if step is None:
-        return None
+def _find_missing_part(folder: Path) -> str | None:
     for part, patterns in _PARTS.items():
         if not any(True for pattern in patterns for _ in folder.glob(pattern)):
             return f"it has no {part}"
+    return None
+
+
+def _find_other_step(folder: Path) -> str | None:
+    """Whether the content of a checkpoint is that of another step than its name says."""
+    step = step_of(folder)
+    if step is None or not (folder / STATE).is_file():
+        return None
     try:
         found = json.loads((folder / STATE).read_bytes())["global_step"]
     except (ValueError, TypeError, KeyError):

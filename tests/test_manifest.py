@@ -145,6 +145,20 @@ def test_a_manifest_never_leads_out_of_its_folder(model):
     assert find_damage(model) == "../private is outside of the folder"
 
 
+def test_a_download_in_the_cache_of_the_hub_is_verified(model, tmp_path):
+    """Its files are links to files that are named by their digests."""
+    snapshot, blobs = tmp_path / "snapshots" / "abc", tmp_path / "blobs"
+    snapshot.mkdir(parents=True)
+    blobs.mkdir()
+    for file in model.iterdir():
+        shutil.copy(file, blobs / sha256(file))
+        (snapshot / file.name).symlink_to(blobs / sha256(file))
+    load_model(str(snapshot))
+    assert CliRunner().invoke(app, ["check", str(snapshot)]).exit_code == 0
+    flip(blobs / sha256(model / "model.safetensors"))
+    assert CliRunner().invoke(app, ["check", str(snapshot)]).exit_code == 1
+
+
 def test_files_that_are_replaced_get_new_digests(model):
     before = read_manifest(model)
     with rewriting(model):
@@ -153,6 +167,10 @@ def test_files_that_are_replaced_get_new_digests(model):
     after = read_manifest(model)
     assert before.keys() == after.keys() and find_damage(model) is None
     assert [name for name in after if after[name] != before[name]] == ["config.json"]
+    (model / MANIFEST).write_text("half")
+    with rewriting(model):  # saving a model must not fail because of it
+        pass
+    assert not (model / MANIFEST).exists()
 
 
 def test_the_digest_is_that_of_sha256sum(model):

@@ -40,7 +40,7 @@ def last_checkpoint(run: str | os.PathLike) -> Path | None:
             note(f"removed {folder}, which was empty")
     damaged: dict[Path, str] = {}
     for folder in reversed(list_checkpoints(run)):
-        problem = find_damage(folder)
+        problem = find_damage(folder, for_resuming=True)
         if problem is None:
             _set_aside(damaged, folder)
             return folder

@@ -123,7 +123,7 @@ class ResumableTrainerMixin(_AnyTrainer):
         if resume_from_checkpoint is True:
             resume_from_checkpoint = str(checkpoint_to_resume(self.args) or "") or True
         elif resume_from_checkpoint:
-            _check_checkpoint(Path(resume_from_checkpoint))
+            _check_checkpoint(Path(resume_from_checkpoint), for_resuming=True)
         with defer_sigterm() as self.termination:
             return super().train(resume_from_checkpoint, *args, **kwargs)
 
@@ -404,8 +404,8 @@ def _explain_unreadable(checkpoint: str | None, part: str) -> Iterator[None]:
         ) from None
 
 
-def _check_checkpoint(folder: Path) -> None:
-    problem = find_damage(folder) if folder.is_dir() else "it does not exist"
+def _check_checkpoint(folder: Path, for_resuming: bool = False) -> None:
+    problem = find_damage(folder, for_resuming) if folder.is_dir() else "it does not exist"
     if problem:
         good = newest_good_checkpoint(folder.parent)
         instead = f"the last good checkpoint is {good}" if good else "there is no other one"

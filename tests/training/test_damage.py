@@ -162,7 +162,6 @@ FALL_BACK = {
     "another shape": change_weights(reshape),
     "a folder for a file": replace_by_folder(OPTIMIZER),
     "a link to nothing": link_to_nothing,
-    "a link to the outside": link_outside,
     "another name": rename,
     "nothing left": clear,
     "another digest": change_digest,
@@ -186,6 +185,7 @@ ERRORS = {
 # Nothing is lost: the checkpoint itself is used.
 HARMLESS = {
     "no manifest": delete(MANIFEST),
+    "a link to the same file elsewhere": link_outside,
     "a file more": lambda checkpoint: (checkpoint / "notes.txt").write_text("mine"),
     "an empty checkpoint-99": lambda checkpoint: checkpoint.with_name("checkpoint-99").mkdir(),
     "an unfinished checkpoint-12": lambda checkpoint: (checkpoint.parent / ".unfinished/checkpoint-12").mkdir(
@@ -219,7 +219,7 @@ def find_damage_of(aside):
     """What `find_damage` says under the folder's former name."""
     former = aside.rename(aside.with_name(aside.name.removeprefix("damaged-")))
     try:
-        return find_damage(former)
+        return find_damage(former, for_resuming=True)
     finally:
         former.rename(aside)
 
@@ -329,3 +329,12 @@ def test_pickle_would_run_the_hostile_code(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     pickle.loads(pickle.dumps(Hostile()))
     assert (tmp_path / "code-has-run").is_dir()
+
+
+def test_a_checkpoint_of_weights_alone_is_good_but_not_resumed_from(killed):
+    """As `save_only_model` writes it."""
+    for name in (OPTIMIZER, SCHEDULER, RNG):
+        (killed / "checkpoint-9" / name).unlink()
+    write_manifest(killed / "checkpoint-9")
+    assert find_damage(killed / "checkpoint-9") is None
+    assert find_damage(killed / "checkpoint-9", for_resuming=True) == "it has no optimizer state"
