@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 import yaml
-from tiny_runs import arguments
+from tiny_runs import arguments, write_checkpoint
 
 from hf_edu_models import cpu_kernels
 from hf_edu_models.redaction import clean_value
@@ -217,7 +217,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     (tmp_path / "run" / "kept.txt").write_text("x")
     start(tmp_path / "run")  # it ended before its first checkpoint
     assert (tmp_path / "run" / "kept.txt").exists()
-    (tmp_path / "run" / "checkpoint-3").mkdir()
+    write_checkpoint(tmp_path / "run" / "checkpoint-3")
     with pytest.raises(ValueError, match="already has a run; --resume continues it, --overwrite deletes it"):
         start(tmp_path / "run")
     assert (tmp_path / "run" / "kept.txt").exists()
@@ -232,7 +232,7 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
 def test_resuming_needs_the_same_settings(tmp_path):
     small = ["--model", "hidden_size=16"]
     start(tmp_path, *small, "--seed", "3")
-    (tmp_path / "checkpoint-4").mkdir()
+    write_checkpoint(tmp_path / "checkpoint-4")
     with pytest.raises(
         ValueError, match=r"started with model \{'hidden_size': 16\}, but now it is .*24.*use the same value"
     ):
@@ -241,7 +241,7 @@ def test_resuming_needs_the_same_settings(tmp_path):
         start(tmp_path, *small, resume=True)
     start(tmp_path, *small, "--seed", "3", "--num_train_epochs", "9", "--learning_rate", "0.1", resume=True)
     assert read_settings(tmp_path)["num_train_epochs"] == 9
-    (tmp_path / "checkpoint-12").mkdir()
+    write_checkpoint(tmp_path / "checkpoint-12")
     resumed = start(tmp_path, *small, "--seed", "3", "--num_train_epochs", "9", resume=True)
     assert resumed.checkpoint == str(tmp_path / "checkpoint-12")  # by number, not by name
 
@@ -252,7 +252,7 @@ def test_a_resumed_run_keeps_its_cpu_kernels(tmp_path, monkeypatch):
     monkeypatch.setenv(cpu_kernels.VARIABLE, "onednn:20,20,20")
     with cpu_kernels.enabled("off"):  # restored afterwards
         assert start(tmp_path).training_args.cpu_kernels == cpu_kernels.current() == "onednn:20,20,20"
-        (tmp_path / "checkpoint-4").mkdir()
+        write_checkpoint(tmp_path / "checkpoint-4")
         monkeypatch.setenv(cpu_kernels.VARIABLE, "off")
         start(tmp_path, resume=True)
         assert cpu_kernels.current() == read_settings(tmp_path)["cpu_kernels"] == "onednn:20,20,20"

@@ -147,6 +147,14 @@ CASES = {
 }
 
 
+def write_checkpoint(folder: Path) -> None:
+    """A checkpoint with all of its parts, of no content."""
+    folder.mkdir()
+    for name in ("adapter_model.json", "optimizer.json", "scheduler.json", "rng_state.json"):
+        (folder / name).write_text("{}")
+    (folder / "trainer_state.json").write_text(f'{{"global_step": {folder.name.partition("-")[2]}}}')
+
+
 def arguments(folder: Path, **settings) -> RunArguments:
     return RunArguments(str(folder), use_cpu=True, disable_tqdm=True, **(STEPS | BATCH | settings))
 
