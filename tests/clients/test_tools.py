@@ -57,7 +57,7 @@ def test_captum_attributes_the_whole_difference_to_the_tokens(case):
 
     tokens, baseline = embed(ids).detach(), embed(torch.full_like(ids, 4)).detach()
     found = attr.IntegratedGradients(score).attribute(tokens, baseline, n_steps=200)
-    assert found.shape[:2] == ids.shape
+    assert found.shape[:-1] == ids.shape
     assert_close(found.sum(), (score(tokens) - score(baseline)).sum().to(found.dtype), rtol=1e-2, atol=1e-3)
 
 
