@@ -60,12 +60,14 @@ def train_language_model(run, corpus, tokenizer, settings):
     border of a block of `max_length` tokens; the state does not.
     """
     args, training_args = run.args, run.training_args
-    batch_sizes = {"train": training_args.train_batch_size}
+    batch_sizes = dict.fromkeys(corpus, training_args.eval_batch_size * training_args.world_size)
+    # With --streaming every process reads other chunks of the text, and so has streams of its own.
+    batch_sizes["train"] = training_args.train_batch_size * (1 if args.streaming else training_args.world_size)
     streams = {
         split: contiguous_streams(
             texts,
             tokenizer,
-            batch_size=batch_sizes.get(split, training_args.eval_batch_size) * training_args.world_size,
+            batch_size=batch_sizes[split],
             block_size=args.max_length,
         )
         for split, texts in corpus.items()

@@ -42,6 +42,8 @@ Arguments = PretrainingArguments
 
 
 def main(args, training_args):
+    if args.streaming:
+        raise ValueError("--streaming is for the recipes that use Trainer; use 2019_bert_pretrain.py")
     check_options(args, training_args)
     corpus = corpus_for(args, tasks=("language_modeling", "documents"))
     run = start_run(args, training_args, task="pretraining")

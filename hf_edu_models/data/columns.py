@@ -110,10 +110,14 @@ def column_names(dataset: Any) -> list[str]:
     return dataset.column_names or list(next(iter(dataset)))
 
 
-def check_in_memory(dataset: Any) -> None:
-    """Raise an error for a stream where the whole corpus is needed at once."""
-    if not hasattr(dataset, "__len__"):
-        raise TypeError("this needs the whole corpus at once, not a stream; load it without streaming=True")
+def is_stream(dataset: Any) -> bool:
+    """Whether a dataset can only be read in order, as `load_corpus(streaming=True)` returns it."""
+    return not hasattr(dataset, "__len__")
+
+
+def has_tables(stream: Any) -> bool:
+    """Whether a stream is read as Arrow tables; rows that are Python objects would be converted one by one."""
+    return stream._ex_iterable.iter_arrow is not None
 
 
 def read_column(dataset: Any, name: str) -> list:

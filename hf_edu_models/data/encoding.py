@@ -8,8 +8,9 @@ from typing import Any
 
 from ..tasks import TASKS
 from .cache import cached_map, code_version, tokenizer_content
-from .columns import by_split, label_names, plan_columns
+from .columns import by_split, is_stream, label_names, plan_columns
 from .language_modeling import group_into_blocks
+from .streaming import StreamedExamples
 
 
 @by_split
@@ -23,7 +24,7 @@ def encode_corpus(
     cache_dir: str | os.PathLike | None = None,
     **options: Any,
 ) -> Any:
-    """Token ids and labels for every split.
+    """Token ids and labels for every split; of a stream `StreamedExamples`, which are encoded while they are read.
 
     Args:
         task: A row of `tasks.TASKS`; by default the task that fits the columns.
@@ -36,8 +37,8 @@ def encode_corpus(
     arguments = {"tokenizer": tokenizer} | _arguments(task, corpus, max_length, options)
     encoder = TASKS[task].code("encoder")
     map_options = {"fn_kwargs": arguments, "remove_columns": corpus.column_names}
-    if not hasattr(corpus, "_fingerprint"):  # a stream is encoded lazily
-        return corpus.map(encoder, batched=True, **map_options)
+    if is_stream(corpus):
+        return StreamedExamples(corpus, lambda chunk, seed: encoder(chunk[:], **arguments))
     content = {
         name: tokenizer_content(each) if hasattr(each, "get_vocab") else each for name, each in arguments.items()
     }

@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from .cache import build_once, cache_folder, code_version, content_of, fingerprint, rebuild_damaged, tokenizer_content
-from .columns import by_split, check_in_memory, read_column
+from .columns import by_split, is_stream, read_column
 from .labels import IGNORE_INDEX
+from .streaming import SmallChunkError, StreamedExamples
 
 _ROWS_AT_ONCE = 1_000
 
@@ -32,6 +33,8 @@ def group_into_blocks(
     cache_dir: str | os.PathLike | None = None,
 ) -> Any:
     """Concatenate the documents and split them into blocks of `block_size` tokens (`input_ids`).
+
+    Of a stream: `StreamedExamples`, whose chunks are split into blocks while they are read.
 
     Args:
         overlap: Number of tokens that a block repeats from the block before, as context for a perplexity that depends
@@ -61,7 +64,9 @@ def group_into_blocks(
         if len(blocks[-1]) < (block_size if drop_last else 2):  # one token alone predicts nothing
             blocks.pop()
         if not blocks:
-            raise ValueError(f"{len(tokens)} tokens do not fill one block of {block_size}; use a smaller block_size")
+            raise SmallChunkError(
+                f"{len(tokens)} tokens do not fill one block of {block_size}; use a smaller block_size"
+            )
         if not overlap:
             return {"input_ids": blocks}
         ignored = np.full(overlap, IGNORE_INDEX, tokens.dtype)
@@ -86,7 +91,7 @@ def contiguous_streams(
 
     `shift_labels` holds the next token of every position, also across block borders; transformers' causal loss uses it
     instead of shifting `labels`, which are a copy of `input_ids`. With `Trainer`, set `remove_unused_columns=False`
-    and `train_sampling_strategy="sequential"`.
+    and `train_sampling_strategy="sequential"`. Of a stream: `StreamedExamples`; the streams start anew in each chunk.
     """
     _check_count("batch_size", batch_size, 1)
     _check_count("block_size", block_size, 1)
@@ -94,7 +99,7 @@ def contiguous_streams(
     def split(tokens: np.ndarray) -> dict[str, Any]:
         steps = (len(tokens) - 1) // batch_size // block_size
         if steps < 1:
-            raise ValueError(
+            raise SmallChunkError(
                 f"{len(tokens)} tokens do not fill {batch_size} streams of {block_size}; "
                 "use a smaller batch_size or block_size"
             )
@@ -126,7 +131,7 @@ def token_stream(dataset: Any, tokenizer: Any, join: str | None = None) -> np.nd
         for ids in tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
     ]
     if not any(map(len, chunks)):
-        raise ValueError("the corpus has no text; check its columns and split")
+        raise SmallChunkError("the corpus has no text; check its columns and split")
     if "document" not in dataset.column_names:
         chunks = [np.asarray(start, np.int32), *chunks, np.asarray(end, np.int32)]
     return np.concatenate(chunks)
@@ -153,9 +158,11 @@ def _texts(dataset: Any, join: str) -> Iterator[tuple[list[str], bool]]:
 def _build(corpus: Any, tokenizer: Any, join: str | None, settings: list, split: Any, cache_dir: Any) -> Any:
     import datasets
 
-    check_in_memory(corpus)
     join = _default_join(tokenizer) if join is None else join
     columns = [name for name in ("document", "text") if name in corpus.column_names]
+    if is_stream(corpus):
+        is_shuffled = settings[0] == "blocks"  # a stream continues from block to block
+        return _build_lazily(corpus.select_columns(columns), tokenizer, join, split, is_shuffled)
     content = content_of(corpus, columns), tokenizer_content(tokenizer)
     key = fingerprint(*content, join, settings, code_version(__name__))
 
@@ -165,6 +172,14 @@ def _build(corpus: Any, tokenizer: Any, join: str | None, settings: list, split:
         datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(folder))
 
     return datasets.load_from_disk(str(build_once(cache_folder(cache_dir) / "blocks" / key, build)))
+
+
+def _build_lazily(corpus: Any, tokenizer: Any, join: str, split: Any, is_shuffled: bool) -> StreamedExamples:
+    def encode(chunk: Any, seed: int) -> dict[str, list]:
+        rows = split(token_stream(chunk, tokenizer, join))
+        return {name: [ids.tolist() for ids in column] for name, column in rows.items()}
+
+    return StreamedExamples(corpus, encode, is_shuffled)
 
 
 def _first_known(*ids: int | None) -> list[int]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .columns import Plan, column_names
+from .columns import Plan, column_names, has_tables, is_stream
 from .sentences import cut_sentences
 
 
@@ -19,7 +19,21 @@ def map_columns(dataset: Any, plan: Plan) -> Any:
         dataset = dataset.map(_build_columns, batched=True, fn_kwargs=arguments, features=_features(dataset, built))
     final = {name: _temporary(name) if name in built else origin for name, origin in plan.origin.items()}
     dataset = dataset.select_columns(list(dict.fromkeys(final.values())))
-    return dataset.rename_columns({origin: name for name, origin in final.items() if origin != name})
+    names = {origin: name for name, origin in final.items() if origin != name}
+    return _rename(dataset, names) if names else dataset
+
+
+def _rename(dataset: Any, names: dict[str, str]) -> Any:
+    """Rename columns; of a stream of tables without the rows in between, which `datasets` would make of them."""
+    if not is_stream(dataset) or dataset.features is None or not has_tables(dataset):
+        return dataset.rename_columns(names)
+    features = type(dataset.features)({names.get(name, name): each for name, each in dataset.features.items()})
+    options = {"batched": True, "fn_kwargs": {"names": names}, "features": features}
+    return dataset.with_format("arrow").map(_rename_table, **options).with_format(None)
+
+
+def _rename_table(table: Any, names: dict[str, str]) -> Any:
+    return table.rename_columns([names.get(name, name) for name in table.column_names])
 
 
 def parse_links(links: Any, flipped: bool = False) -> list[list[int]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,14 +27,16 @@ from .cache import (
     tokenizer_content,
     worker_count,
 )
-from .columns import by_split, check_in_memory, read_column
+from .columns import by_split, is_stream, read_column
 from .sentences import cut_sentences
+from .streaming import SmallChunkError, StreamedExamples
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
 IS_NEXT, IS_RANDOM = 0, 1  # as in BertForNextSentencePrediction
 _SENTENCES_AT_ONCE = 2_000
+_ARRAYS = ("tokens", "sentences", "documents", "corpora")
 Span = tuple[int, int]  # first token, token after the last one
 
 
@@ -55,6 +57,8 @@ def build_nsp_pairs(
 ) -> Any:
     """Pairs of segments from documents: `input_ids`, `token_type_ids`, `next_sentence_label` (0 next, 1 random).
 
+    Of a stream: `StreamedExamples`, whose pairs are other ones in every epoch.
+
     Args:
         corpus: Rows of `text` with their `document`, in order; rows of `sentences`; or lines with an empty line between
             documents. With a column `corpus`, random segments are from the same corpus. A DatasetDict: every split.
@@ -65,13 +69,15 @@ def build_nsp_pairs(
     settings: dict[str, Any] = {"max_length": max_length, "repeats": repeats, "seed": seed}
     settings |= {"short_probability": short_probability, "random_probability": random_probability}
     _check_settings(settings, tokenizer)
-    check_in_memory(corpus)
     columns = [name for name in ("corpus", "document", "text", "sentences") if name in corpus.column_names]
+    if is_stream(corpus):
+        return _build_lazily(corpus.select_columns(columns), tokenizer, split_sentences, settings)
     content = content_of(corpus, columns), tokenizer_content(tokenizer)
     key = fingerprint(*content, settings, split_sentences, code_version(__name__))
 
     def build(folder: Path) -> None:
-        _write_tokens(corpus, tokenizer, split_sentences, folder)
+        for name, array in _tokenize(corpus, tokenizer, split_sentences).items():
+            np.save(folder / f"{name}.npy", array)
         _write_pairs(folder, tokenizer, settings, num_proc)
 
     import datasets
@@ -81,18 +87,23 @@ def build_nsp_pairs(
 
 
 class PairBuilder:
-    """Splits documents into pairs; token ids are memory-mapped from disk, so that worker processes share them."""
+    """Splits documents into pairs.
 
-    def __init__(self, folder: Path, cls_id: int, sep_id: int, settings: dict[str, Any]):
-        self.folder, self.cls_id, self.sep_id, self.settings = folder, cls_id, sep_id, settings
+    Args:
+        tokens: The folder of `_tokenize`'s arrays, memory-mapped so that worker processes share them, or the arrays.
+    """
+
+    def __init__(self, tokens: Path | dict[str, np.ndarray], tokenizer: Any, settings: dict[str, Any]):
+        self.cls_id, self.sep_id, self.settings = tokenizer.cls_token_id, tokenizer.sep_token_id, settings
         self.max_tokens = settings["max_length"] - 3  # [CLS], [SEP], [SEP]
-        self._arrays: tuple | None = None
+        self.tokens = tokens
+        self._arrays: tuple[np.ndarray, ...] | None = None
         self._candidates: dict[int, np.ndarray] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_arrays": None, "_candidates": {}}
 
-    def __call__(self, batch: dict[str, list[int]]) -> dict[str, list]:
+    def __call__(self, batch: Mapping[str, Sequence[int] | np.ndarray]) -> dict[str, list]:
         rows: dict[str, list] = {"input_ids": [], "token_type_ids": [], "next_sentence_label": []}
         for document, repeat in zip(batch["document"], batch["repeat"], strict=True):
             # One generator per document: the result does not depend on the number of processes.
@@ -104,11 +115,15 @@ class PairBuilder:
                 rows["next_sentence_label"].append(label)
         return rows
 
-    def _open(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    def _open(self) -> tuple[np.ndarray, ...]:
         """Token ids, the first token of every sentence, the first sentence of every document, the corpus of each."""
         if self._arrays is None:
-            files = [self.folder / f"{name}.npy" for name in ("tokens", "sentences", "documents", "corpora")]
-            self._arrays = tuple(np.asarray(np.load(file, mmap_mode="r")) for file in files)
+            if isinstance(self.tokens, dict):
+                arrays = list(self.tokens.values())
+            else:
+                files = [self.tokens / f"{name}.npy" for name in _ARRAYS]
+                arrays = [np.asarray(np.load(file, mmap_mode="r")) for file in files]
+            self._arrays = tuple(arrays)
         return self._arrays
 
     def _pairs(self, document: int, rng: random.Random) -> Iterator[tuple[Span, Span, int]]:
@@ -186,7 +201,8 @@ def _truncate(span: Span, length: int, rng: random.Random) -> Span:
     return start, start + length
 
 
-def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentences: bool, folder: Path) -> None:
+def _tokenize(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentences: bool) -> dict[str, np.ndarray]:
+    """Token ids, and where sentences and documents start in them; the corpus of each document."""
     sentences, groups, corpora = _sentences_by_document(corpus, split_sentences)
     counted: list[int] = []
     chunks = []
@@ -205,14 +221,12 @@ def _write_tokens(corpus: Any, tokenizer: PreTrainedTokenizerBase, split_sentenc
     used, documents = np.unique(np.asarray(groups, np.int64)[has_tokens], return_inverse=True)
     counts = np.bincount(documents) if len(documents) else np.zeros(0, np.int64)
     if len(counts) < 2 or counts.max() < 2:
-        raise ValueError(
+        raise SmallChunkError(
             f"next sentence prediction needs two documents or more, one of them of two sentences or more; found "
             f"{len(counts)} document(s) and {int(has_tokens.sum())} sentence(s)"
         )
-    np.save(folder / "tokens.npy", np.concatenate(chunks))
-    np.save(folder / "sentences.npy", np.concatenate([[0], np.cumsum(lengths[has_tokens])]))
-    np.save(folder / "documents.npy", np.concatenate([[0], np.cumsum(counts)]))
-    np.save(folder / "corpora.npy", np.asarray(corpora, np.int64)[used])
+    starts = [np.concatenate([[0], np.cumsum(each)]) for each in (lengths[has_tokens], counts)]
+    return dict(zip(_ARRAYS, (np.concatenate(chunks), *starts, np.asarray(corpora, np.int64)[used]), strict=True))
 
 
 def _sentences_by_document(corpus: Any, split_sentences: bool) -> tuple[list[str], list[int], list[int]]:
@@ -241,7 +255,7 @@ def _rows_by_document(corpus: Any) -> list[list[int]]:
     else:  # an empty row ends a document
         has_text = np.array([bool(text) and not text.isspace() for text in read_column(corpus, "text")], bool)
         if has_text.all():
-            raise ValueError(
+            raise SmallChunkError(
                 "pairs need to know where documents end: give a column 'document', or an empty row between documents"
             )
         documents = np.where(has_text, np.cumsum(~has_text), -1).tolist()
@@ -254,16 +268,14 @@ def _rows_by_document(corpus: Any) -> list[list[int]]:
 def _write_pairs(folder: Path, tokenizer: Any, settings: dict[str, Any], num_proc: int | None) -> None:
     import datasets
 
-    count = len(np.load(folder / "documents.npy")) - 1
-    numbers = np.arange(count * settings["repeats"])
-    work = datasets.Dataset.from_dict({"document": numbers % count, "repeat": numbers // count})
+    work = datasets.Dataset.from_dict(_work(np.load(folder / "documents.npy"), settings["repeats"]))
     features = datasets.Features(
         input_ids=datasets.List(datasets.Value("int32")),
         token_type_ids=datasets.List(datasets.Value("int8")),
         next_sentence_label=datasets.ClassLabel(names=["next", "random"]),
     )
     pairs = work.map(
-        PairBuilder(folder, tokenizer.cls_token_id, tokenizer.sep_token_id, settings),
+        PairBuilder(folder, tokenizer, settings),
         batched=True,
         batch_size=200,
         num_proc=worker_count(num_proc, len(work)),
@@ -276,6 +288,23 @@ def _write_pairs(folder: Path, tokenizer: Any, settings: dict[str, Any], num_pro
     pairs.save_to_disk(str(folder / "pairs"))
     for file in [*folder.glob("work*.arrow"), *folder.glob("*.npy")]:
         file.unlink()
+
+
+def _work(documents: np.ndarray, repeats: int) -> dict[str, np.ndarray]:
+    """The documents to split into pairs, all of them `repeats` times."""
+    count = len(documents) - 1
+    numbers = np.arange(count * repeats)
+    return {"document": numbers % count, "repeat": numbers // count}
+
+
+def _build_lazily(corpus: Any, tokenizer: Any, split_sentences: bool, settings: dict[str, Any]) -> StreamedExamples:
+    def encode(chunk: Any, seed: int) -> dict[str, list]:
+        tokens = _tokenize(chunk, tokenizer, split_sentences)
+        pairs = PairBuilder(tokens, tokenizer, settings | {"seed": settings["seed"] + seed})
+        rows = pairs(_work(tokens["documents"], settings["repeats"]))
+        return {name: [np.asarray(each).tolist() for each in column] for name, column in rows.items()}
+
+    return StreamedExamples(corpus, encode)
 
 
 def _check_settings(settings: dict[str, Any], tokenizer: PreTrainedTokenizerBase) -> None:

@@ -5,6 +5,7 @@ Running text keeps its order and its documents whole.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Any
 
@@ -59,10 +60,21 @@ def cut_missing(corpus: Mapping[str, Any], sizes: Mapping[str, int], seed: int, 
         if "train" not in corpus:
             raise ValueError(f"there is no train split to cut {split!r} from; there are {', '.join(corpus)}")
         train = corpus["train"]
+        if streaming:
+            _check_one_reader(train, split)
         corpus["train"], corpus[split] = (
             (train.skip(size), train.take(size)) if streaming else _cut(train, split, size, seed)
         )
     return corpus
+
+
+def _check_one_reader(train: Any, split: str) -> None:
+    """Each process would skip rows of its own files, not those that became the other split."""
+    if train.num_shards > 1 and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ValueError(
+            f"{split!r} cannot be cut from a stream of {train.num_shards} files that several processes divide; give it "
+            f"a file of its own, such as {split}.txt"
+        )
 
 
 def _limit(dataset: Any, size: int, seed: int, streaming: bool) -> Any:

@@ -43,6 +43,11 @@ class RecipeArguments:
         None, "Further arguments of the corpus, as name=value: languages=en,de, unit=paragraph or header=false."
     )
     no_header: bool = _option(False, "The first line of a .csv or .tsv file has no column names.")
+    streaming: bool = _option(
+        False,
+        "Read, tokenise and shuffle the train split during training instead of preparing all of it first; needs "
+        "--max_steps. Evaluates and saves every 500 steps unless told otherwise.",
+    )
     train_size: int | None = _option(None, "Number of rows of the train split.")
     validation_size: int | None = _option(
         None, "Number of rows of the validation split; taken from the train split if the dataset has none."
@@ -85,7 +90,8 @@ class RecipeArguments:
     def corpus(self) -> dict[str, Any]:
         """Arguments of `load_corpus`: `load_corpus(args.dataset, **args.corpus)`."""
         names = ("task", "source", "target", "columns", "train_size", "validation_size", "test_size")
-        values = {name: getattr(self, name) for name in names} | {"config": self.dataset_config}
+        values = {name: getattr(self, name) for name in names}
+        values |= {"config": self.dataset_config, "streaming": self.streaming or None}
         header = {"header": False} if self.no_header else {}
         return {name: value for name, value in values.items() if value not in (None, {})} | header | self.data_options
 
@@ -138,6 +144,7 @@ class RunArguments(Seq2SeqTrainingArguments):
     max_tokens: int | None = _option(
         None, "Group rows of similar length into batches of at most N tokens, padding included."
     )
+    buffer_size: int = _option(10_000, "With --streaming: number of rows that are read, encoded and shuffled together.")
     average_checkpoints: int = _option(0, "Average the last N checkpoints; kept only if the validation score improves.")
     early_stopping_patience: int = _option(0, "Stop after N evaluations without improvement; 0 disables it.")
     max_minutes: float | None = _option(None, "Stop training after N minutes.")
@@ -219,6 +226,8 @@ def parse_arguments(
         notes = notes if _is_data_of(preset, settings, dataset) else {}
         for name in ("dataset_config", "task", "columns", "source", "target", "data_options"):
             settings.pop(name, None)  # it belongs to the preset's own dataset
+    if "--streaming" in argv:  # its only epoch is the whole run
+        settings = {"eval_strategy": "steps", "eval_steps": 500, "save_strategy": "steps"} | settings
     parser.set_defaults(**_to_flags(settings), output_dir=f"runs/{section}-{preset or 'run'}")
     args, training_args, unknown = parser.parse_args_into_dataclasses(
         argv, return_remaining_strings=True, look_for_args_file=False
@@ -232,10 +241,30 @@ def parse_arguments(
     if args.dataset is None:
         presets = f"give --preset (one of {', '.join(preset_names(section))}) or --dataset"
         raise ValueError(f"the recipe needs data: {notes.get('get_data', 'give --dataset') if preset else presets}")
+    if args.streaming:
+        _check_streaming(args, training_args)
     if training_args.label_smoothing_factor:  # done inside the model, which never materialises all logits
         args.model["label_smoothing"] = training_args.label_smoothing_factor
         training_args.label_smoothing_factor = 0.0
     return args, training_args
+
+
+def _check_streaming(args: RecipeArguments, training_args: RunArguments) -> None:
+    """Raise an error for what needs the whole train split: its length, its rows in another order, its epochs."""
+    if training_args.max_steps <= 0:
+        raise ValueError("--streaming needs --max_steps: the length of a stream is unknown, so its epochs are too")
+    if training_args.buffer_size < 1:
+        raise ValueError(f"buffer_size must be 1 row or more, got {training_args.buffer_size}")
+    rejected = {
+        "max_tokens": training_args.max_tokens,
+        "train_sampling_strategy": training_args.train_sampling_strategy != "random",
+        "dataloader_num_workers": training_args.dataloader_num_workers,
+        "unfreeze_every": training_args.unfreeze_every,
+        "num_proc": args.num_proc,
+    }
+    for name, value in rejected.items():
+        if value:
+            raise ValueError(f"--{name} needs the whole train split, which --streaming does not load; leave one out")
 
 
 def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str, Any]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch.utils.data import get_worker_info
+from torch.utils.data import IterableDataset, get_worker_info
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
 from ..data.bucketing import LengthBucketSampler
+from ..data.streaming import Position, StreamedExamples
 
 
 class ResumableBatchSampler:
@@ -80,6 +85,41 @@ class SeededCollator:
             # Not torch.manual_seed: it also seeds the GPUs, which draw dropout, and takes 0.5 ms even without one.
             torch.default_generator.manual_seed(hash((self.seed, self.epoch, batch)) % 2**63)
             return self.collator(features)
+
+
+class StreamedBatches(IterableDataset):
+    """The batches of a stream, without end; `save` and `load` its position.
+
+    Args:
+        reader: Options of `StreamedExamples.read`: sizes of batch and buffer, seed, rank and world size.
+    """
+
+    def __init__(self, examples: StreamedExamples, collator: Callable, reader: dict[str, int]):
+        self.examples, self.collator, self.reader = examples, collator, reader
+        self.start, self.first_batch = Position(), 0
+        # Accelerate collates a batch before the previous step has run: the last positions by number of batches.
+        self.positions: deque[tuple[int, Position]] = deque(maxlen=8)
+
+    def __iter__(self) -> Iterator[Any]:
+        for _ in range(self.first_batch):
+            yield {}  # Trainer skips the batches before the checkpoint; they are not read again
+        batches = self.examples.read(**self.reader, start=self.start)
+        for number, (features, position) in enumerate(batches, start=self.first_batch + 1):
+            self.positions.append((number, position))
+            yield self.collator(features)
+
+    def save(self, file: Path, batches: int) -> None:
+        """Save the position after so many batches."""
+        position = dict(self.positions)[batches]
+        file.write_text(json.dumps({"batches": batches, "reader": self.reader, **asdict(position)}))
+
+    def load(self, file: Path) -> None:
+        if not file.is_file():
+            raise ValueError(f"{file.parent} has no position in the stream ({file.name}); resume with its world size")
+        saved = json.loads(file.read_text())
+        if (reader := saved.pop("reader")) != self.reader:
+            raise ValueError(f"{file.parent} was read with {reader}, but now it is {self.reader}; use the same values")
+        self.first_batch, self.start = saved.pop("batches"), Position(**saved)
 
 
 def innermost_sampler(loader: Any) -> Any:

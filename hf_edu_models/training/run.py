@@ -22,6 +22,7 @@ from rich.text import Text
 from transformers import GenerationConfig, set_seed
 
 from .. import cpu_kernels
+from ..data.columns import is_stream
 from ..redaction import clean_command, clean_value, make_visible
 from ..run_folder import (
     LOCK,
@@ -255,7 +256,7 @@ def describe_run(
         "command": command(args),
         "task": task,
         "data": {name: value for name, value in data.items() if value is not None}
-        | {"sizes": {split: len(rows) for split, rows in corpus.items()}},
+        | {"sizes": {split: len(rows) for split, rows in corpus.items() if not is_stream(rows)}},
         "init_from": clean_value(args.init_from) if args.init_from and not args.new_weights else None,
         "parameters": model.num_parameters(),
         "seconds": round(seconds, 1),

@@ -16,7 +16,7 @@ from ..checkpoints import (
     load_tokenizer,
     position_limit,
 )
-from ..data.columns import label_names, plan_columns, read_column
+from ..data.columns import column_names, is_stream, label_names, plan_columns, read_column
 from ..data.corpora import load_corpus
 from ..data.notes import note
 from ..data.pretraining import build_nsp_pairs
@@ -27,6 +27,8 @@ from ..tasks import TASKS
 from .arguments import PretrainingArguments, RecipeArguments
 
 _MAX_CUT = 1_000  # rows of a validation or test split that is cut from train without being asked for
+_STREAMED_TASKS = ("language_modeling", "documents", "translation")
+_TOKENIZER_ROWS = 100_000  # rows of a stream that its tokenizer is trained on
 
 
 def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
@@ -39,6 +41,8 @@ def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
     corpus = _load_labelled(args)
     if tasks and task_of(corpus) not in tasks:
         corpus = _load_for(args, corpus, tasks)
+    if args.streaming:
+        return _with_held_out(args, corpus)
     if "train" in corpus and "validation" not in corpus and args.validation_size is None:
         _choose_sizes(args, corpus)
         corpus = _load_labelled(args)
@@ -48,9 +52,29 @@ def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
     return corpus
 
 
+def _with_held_out(args: RecipeArguments, corpus: Any) -> dict[str, Any]:
+    """The train split as a stream, and the other splits in memory; a missing validation split is cut from train."""
+    task = task_of(corpus)
+    if task not in _STREAMED_TASKS:
+        raise ValueError(f"--streaming is for {', '.join(_STREAMED_TASKS)}; {args.dataset} is for {task}: leave it out")
+    if "train" not in corpus:
+        raise ValueError(f"{args.dataset} has no train split: {', '.join(corpus)}; choose another dataset")
+    if "validation" not in corpus:
+        args.validation_size = _MAX_CUT
+        note(f"{args.dataset} has no validation split: it has the first {_MAX_CUT:,} rows; --validation_size chooses")
+        corpus = _load_labelled(args)
+    return {split: rows if split == "train" else _in_memory(rows) for split, rows in corpus.items()}
+
+
+def _in_memory(stream: Any) -> Any:
+    import datasets
+
+    return datasets.Dataset.from_list(list(stream), features=stream.features)
+
+
 def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any:
     """The corpus without its labels if a text is all that the recipe needs; an error if its columns do not fit."""
-    found, names = task_of(corpus), next(iter(corpus.values())).column_names
+    found, names = task_of(corpus), column_names(next(iter(corpus.values())))
     if found == "alignment" and "translation" in tasks:
         return corpus
     if "documents" in tasks and found == "classification" and "text_pair" not in names:
@@ -70,7 +94,7 @@ def _load_for(args: RecipeArguments, corpus: Any, tasks: Collection[str]) -> Any
 
 
 def _choose_sizes(args: RecipeArguments, corpus: Any) -> None:
-    """A tenth of train for validation, and for test if there is none; at most MAX_CUT rows each."""
+    """A tenth of train for validation, and for test if there is none; at most _MAX_CUT rows each."""
     train = corpus["train"]
     size = max(1, min(_MAX_CUT, len(train) // 10))
     args.validation_size = size
@@ -86,14 +110,14 @@ def _load_labelled(args: RecipeArguments) -> Any:
         corpus = load_corpus(args.dataset, **args.corpus)
     except TypeError as error:  # an option that this corpus does not take
         raise ValueError(str(error)) from error
-    for split in [split for split in corpus if not _has_labels(corpus[split])]:
+    for split in [] if args.streaming else [split for split in corpus if not _has_labels(corpus[split])]:
         del corpus[split]  # GLUE does not publish the labels of its test sets
     return corpus
 
 
 def task_of(corpus: Any) -> str:
     """The task that a corpus is for, by its columns."""
-    return plan_columns(next(iter(corpus.values())).column_names).task
+    return plan_columns(column_names(next(iter(corpus.values())))).task
 
 
 def _has_labels(dataset: Any) -> bool:
@@ -102,8 +126,10 @@ def _has_labels(dataset: Any) -> bool:
 
 
 def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str) -> Any:
-    """The tokenizer of `--init-from`, or one that is trained on the corpus."""
+    """The tokenizer of `--init-from`, or one that is trained on the corpus (of a stream: on its first rows)."""
     if args.init_from is None:
+        if is_stream(corpus["train"]):
+            corpus = {"train": _in_memory(corpus["train"].take(_TOKENIZER_ROWS))}
         return train_tokenizer(corpus, args.tokenizer, args.vocab_size, lowercase=args.lowercase, rung=rung)
     return load_tokenizer(args.init_from)
 

@@ -79,7 +79,8 @@ class TruncatedBPTTTrainer(EduTrainer):
 
     def _load_rng_state(self, checkpoint: str | None) -> None:
         super()._load_rng_state(checkpoint)
-        is_inside_epoch = self.state.epoch is not None and self.state.epoch % 1 > 0
+        # The end of an epoch, where the next one starts without a state; a stream has no end.
+        is_inside_epoch = self._train_stream is not None or (self.state.epoch is not None and self.state.epoch % 1 > 0)
         if checkpoint is None or not is_inside_epoch:
             return
         if not self._state_file(checkpoint).is_file():

@@ -20,6 +20,8 @@ from transformers.trainer_callback import ExportableState
 from transformers.trainer_pt_utils import LengthGroupedSampler, nested_gather
 
 from ..data.bucketing import LengthBucketSampler
+from ..data.columns import is_stream
+from ..data.streaming import StreamedExamples
 from ..hub.push import PushWithCardMixin
 from ..manifest import find_damage, newest_good_checkpoint, rewriting
 from ..models.configuration_base import warn_of_other_ids
@@ -32,6 +34,7 @@ from .resumable_batches import (
     ResumableBatchSampler,
     ResumableLengthGroupedSampler,
     SeededCollator,
+    StreamedBatches,
     innermost_sampler,
 )
 from .sharding import gathered_weights
@@ -65,7 +68,8 @@ class RunStateCallback(TrainerCallback, ExportableState):
         self.since = time.monotonic()
         if state.global_step:
             self.trainer.restore_unlogged_loss(self.loss, self.logged_at)
-            control.should_training_stop = self.trainer.has_stopped_early()
+            is_finished = state.global_step >= state.max_steps  # a stream would go on with another epoch
+            control.should_training_stop = is_finished or self.trainer.has_stopped_early()
 
     def on_epoch_begin(self, args, state, control, train_dataloader=None, **kwargs):
         self.trainer.start_epoch(*resume_position(args, state, train_dataloader))
@@ -86,6 +90,8 @@ class RunStateCallback(TrainerCallback, ExportableState):
 
 def resume_position(args, state, train_dataloader) -> tuple[int, int]:
     """The current epoch, and the number of its batches that were seen before resuming."""
+    if isinstance(train_dataloader.dataset, StreamedBatches):  # one epoch without end
+        return 0, state.global_step * args.gradient_accumulation_steps
     steps_per_epoch = max(-(-len(train_dataloader) // args.gradient_accumulation_steps), 1)
     epoch, steps = divmod(state.global_step, steps_per_epoch)
     return epoch, steps * args.gradient_accumulation_steps
@@ -108,6 +114,7 @@ class ResumableTrainerMixin(_AnyTrainer):
         self._bind_run_state()
         self._train_collator: SeededCollator | None = None
         self._train_sampler: Any = None
+        self._train_stream: StreamedBatches | None = None
         self._is_saving = False
         self._is_finite = True
         self.termination, self.is_terminated = Termination(), False
@@ -188,6 +195,8 @@ class ResumableTrainerMixin(_AnyTrainer):
         try:
             if is_training:
                 self._train_collator = self.data_collator
+            if is_training and is_stream(dataset):
+                return self._stream_loader(dataset)
             if is_training and getattr(self.args, "max_tokens", None):
                 return self._bucket_loader(dataset)
             loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **kwargs)
@@ -224,6 +233,32 @@ class ResumableTrainerMixin(_AnyTrainer):
         return prepare_data_loader(
             loader, device=self.accelerator.device, num_processes=1, process_index=0, put_on_device=True
         )
+
+    def _stream_loader(self, dataset: Any) -> DataLoader:
+        """Batches that are encoded while they are read; the stream shards itself, as the sampler of buckets does."""
+        self._train_stream = StreamedBatches(
+            dataset if isinstance(dataset, StreamedExamples) else StreamedExamples(dataset, lambda rows, _: rows[:]),
+            self._get_collator_with_removed_columns(self.data_collator, description="Training"),
+            {
+                "batch_size": self.args.train_batch_size,
+                "buffer_size": self.args.buffer_size,
+                "seed": self.args.seed,
+                "rank": self.args.process_index,
+                "world_size": self.args.world_size,
+            },
+        )
+        loader = DataLoader(self._train_stream, batch_size=None, pin_memory=self.args.dataloader_pin_memory)
+        options = {"num_processes": 1, "process_index": 0, "put_on_device": True, "dispatch_batches": False}
+        return prepare_data_loader(loader, device=self.accelerator.device, **options)
+
+    def _save_rng_state(self, output_dir: str) -> None:
+        super()._save_rng_state(output_dir)
+        if self._train_stream is not None:
+            batches = self.state.global_step * self.args.gradient_accumulation_steps
+            self._train_stream.save(self._stream_file(output_dir), batches)
+
+    def _stream_file(self, folder: str) -> Path:
+        return Path(folder) / f"stream_{self.args.process_index}.json"
 
     def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
         """Log numbers only: trackers reject strings such as the signature of BLEU."""
@@ -268,7 +303,9 @@ class ResumableTrainerMixin(_AnyTrainer):
         super()._load_best_model()
 
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
-        """Resume with the current `learning_rate` instead of the one in the checkpoint."""
+        """Resume at the position in the stream, and with the current `learning_rate` instead of the checkpoint's."""
+        if checkpoint is not None and self._train_stream is not None:
+            self._train_stream.load(self._stream_file(checkpoint))
         base_lrs = list(getattr(self.lr_scheduler, "base_lrs", []))
         with _explain_unreadable(checkpoint, "optimizer state or schedule"):
             super()._load_optimizer_and_scheduler(checkpoint)

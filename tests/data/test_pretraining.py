@@ -206,11 +206,6 @@ def test_invalid_corpora_raise(rows, options, message, tokenizer, tmp_path):
         build_nsp_pairs(datasets.Dataset.from_dict(rows), tokenizer, cache_dir=tmp_path, **options)
 
 
-def test_a_stream_raises(documents, tokenizer):
-    with pytest.raises(TypeError, match=r"not a stream; load it without streaming=True"):
-        build_nsp_pairs(documents.to_iterable_dataset(), tokenizer)
-
-
 def test_a_tokenizer_without_cls_raises(documents, tmp_path):
     with pytest.raises(ValueError, match=r"rung='bert'"):
         build_nsp_pairs(documents, train_tokenizer(["a"], "word", 20), cache_dir=tmp_path)

@@ -10,6 +10,7 @@ import sys
 import pytest
 import torch
 import transformers
+from safetensors.torch import load_file
 from transformers import AutoTokenizer
 
 from hf_edu_models.auto import LADDER, find_rung
@@ -86,6 +87,39 @@ def run_here(name, *options):
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     launch(module.main, str(RECIPES[name]), [*map(str, options)])
+
+
+STREAMED = {"gpt": (), "recurrent": (), "bert-pretrain": (), "transformer": ("--num_beams", 1)}
+
+
+@pytest.mark.parametrize("name", STREAMED)
+def test_a_stream_is_trained_on_and_resumed(name, tmp_path):
+    """Stopped after three steps and resumed: the same weights as a run of six."""
+    runs = {steps: tmp_path / steps for steps in ("whole", "resumed")}
+    options = ("--preset", "smoke", "--streaming", "--buffer_size", 150, "--quiet", *STREAMED[name])
+    saving = ("--save_steps", 3, "--eval_strategy", "no", "--lr_scheduler_type", "constant")
+    for folder, steps, extra in ((runs["whole"], 6, ()), (runs["resumed"], 3, ()), (runs["resumed"], 6, ("--resume",))):
+        run_here(name, *options, *saving, "--max_steps", steps, "--output_dir", folder, *extra)
+    weights, expected = (load_file(runs[run] / "model.safetensors") for run in ("resumed", "whole"))
+    assert all(torch.equal(weights[key], expected[key]) for key in expected)
+    assert set(read_results(runs["whole"])["data"]["sizes"]) == {"validation", "test"}  # train has no length
+
+
+def test_streaming_is_for_tasks_without_labels(moods, tmp_path, capsys):
+    options = (
+        "--preset",
+        "smoke",
+        "--dataset",
+        moods,
+        "--streaming",
+        "--max_steps",
+        2,
+        "--output_dir",
+        tmp_path / "run",
+    )
+    with pytest.raises(SystemExit):
+        run_here("recurrent", *options, "--data_options", "label_names=glad,low")
+    assert "--streaming is for language_modeling, documents, translation" in capsys.readouterr().err
 
 
 @pytest.fixture(scope="session")

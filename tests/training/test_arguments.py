@@ -98,6 +98,10 @@ def test_flags_override_the_preset(two_presets):
         (["--preset", "base", "--layer_lr_decay", "2"], "layer_lr_decay must be above 0 and at most 1, got 2"),
         (["--preset", "base", "--mixed_precision", "fp8"], "mixed_precision must be one of auto, no, bf16; got 'fp8'"),
         (["--preset", "base", "--early_stopping_patience=-1"], "must be 0 or more"),
+        (["--preset", "base", "--streaming"], "--streaming needs --max_steps"),
+        (["--preset", "base", "--streaming", "--max_steps", "5", "--max_tokens", "9"], "--max_tokens needs the whole"),
+        (["--preset", "base", "--streaming", "--max_steps", "5", "--num_proc", "2"], "--num_proc needs the whole"),
+        (["--preset", "base", "--streaming", "--max_steps", "5", "--buffer_size", "0"], "1 row or more, got 0"),
         ([], "needs data: give --preset (one of base, on_top, wrong) or --dataset"),
     ],
 )

@@ -62,6 +62,9 @@ KILLS = {
     "accumulated states": (8,),
     "early stopping": (10,),
     "unfreezing": (8,),
+    "streamed": (2, 8, 17),
+    "streamed states": (8,),
+    "streamed and accumulated": (5,),
 }
 
 
@@ -100,8 +103,8 @@ def test_killed_at_every_file_change(start, whole, tmp_path):
 
 
 def test_resuming_a_finished_run_changes_nothing(whole, tmp_path):
-    """Also one that was stopped early."""
-    for name in ("random order", "early stopping"):
+    """Also one that was stopped early, and one that reads a stream, which has no end."""
+    for name in ("random order", "early stopping", "streamed"):
         folder = tmp_path / name
         shutil.copytree(whole(name)[0], folder)
         assert in_process(run_case, name, folder, resume=True) == 0

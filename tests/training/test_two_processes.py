@@ -1,5 +1,7 @@
 """Two processes equal one with the same global batch, and gradient accumulation equals one large batch."""
 
+import json
+
 import pytest
 import tiny_runs
 import torch
@@ -47,6 +49,19 @@ def test_two_processes_equal_one(name, one, each, kill, tmp_path):
         assert_close(torch.tensor(other["predictions"]), torch.tensor(end["predictions"]), atol=1e-4, rtol=1e-4)
         if name == "carried state":  # Trainer's loss of uneven batches is a mean of their means
             assert other["loss"] == pytest.approx(end["loss"], abs=1e-4)
+
+
+def test_two_processes_read_a_stream_and_resume_exactly(tmp_path):
+    """Each has chunks and a position of its own; with another world size the stream would be divided differently."""
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    assert in_two_processes(run_without_dropout, "streamed", whole) == [0, 0]
+    assert in_two_processes(run_without_dropout, "streamed", killed, kill=KillAtStep(8)) == [-9, -9]
+    assert in_two_processes(run_without_dropout, "streamed", killed, resume=True) == [0, 0]
+    weights, expected = (load_file(run / "model.safetensors") for run in (killed, whole))
+    assert all(torch.equal(weights[name], expected[name]) for name in expected)
+    places = [json.loads((killed / "checkpoint-18" / f"stream_{rank}.json").read_text()) for rank in range(2)]
+    assert [place["reader"]["rank"] for place in places] == [0, 1] and places[0]["chunk"] != places[1]["chunk"]
+    assert in_process(run_without_dropout, "streamed", killed, resume=True, max_steps=20) == 1
 
 
 def accumulating(folder, **settings):

@@ -16,6 +16,7 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Traine
 
 import hf_edu_models
 from hf_edu_models.data import DataCollatorForPreTraining
+from hf_edu_models.data.streaming import StreamedExamples
 from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, TruncatedBPTTTrainer
 from hf_edu_models.training.arguments import RecipeArguments, RunArguments
 from hf_edu_models.training.run import start_run
@@ -84,8 +85,8 @@ def masked_model():
     return hf_edu_models.EduBertForMaskedLM(config)
 
 
-def translating(training_args, model=None, rows: int = 22, metrics=None):
-    data = {"train_dataset": pairs(rows), "eval_dataset": pairs(6, seed=1)}
+def translating(training_args, model=None, rows=22, metrics=None):
+    data = {"train_dataset": pairs(rows) if isinstance(rows, int) else rows, "eval_dataset": pairs(6, seed=1)}
     collator = DataCollatorForSeq2Seq(tokenizer())
     model = model or translator()
     return EduSeq2SeqTrainer(
@@ -93,15 +94,20 @@ def translating(training_args, model=None, rows: int = 22, metrics=None):
     )
 
 
-def streaming(training_args, model=None, **options):
-    data = {"train_dataset": streams(), "eval_dataset": streams(seed=1)}
+def streamed_states():
+    """Streams of two windows in each chunk; the state is carried over the borders of chunks."""
+    return StreamedExamples(streams().to_iterable_dataset(), lambda chunk, seed: chunk[:], is_shuffled=False)
+
+
+def streaming(training_args, model=None, rows=None, **options):
+    data = {"train_dataset": rows or streams(), "eval_dataset": streams(seed=1)}
     model = model or language_model()
     return TruncatedBPTTTrainer(model, training_args, **data, data_collator=default_data_collator, **options)
 
 
-def masking(training_args):
+def masking(training_args, rows=None):
     collator = DataCollatorForPreTraining(tokenizer(), mlm_probability=0.4)
-    data = {"train_dataset": sentences(24), "eval_dataset": sentences(6)}
+    data = {"train_dataset": sentences(24) if rows is None else rows, "eval_dataset": sentences(6)}
     return EduTrainer(masked_model(), training_args, **data, data_collator=collator)
 
 
@@ -140,6 +146,13 @@ CASES = {
     "accumulated": (translating, {"num_train_epochs": 4, "gradient_accumulation_steps": 2}),
     "accumulated states": (streaming, {"num_train_epochs": 5, "gradient_accumulation_steps": 2}),
     "early stopping": (impatient, {"num_train_epochs": 6} | EARLY),
+    # 26 rows in chunks of 10, 10 and 6: batches of 4 cross the borders of chunks and epochs
+    "streamed": (lambda args: masking(args, sentences(26).to_iterable_dataset()), {"max_steps": 18, "buffer_size": 10}),
+    "streamed states": (lambda args: streaming(args, rows=streamed_states()), {"max_steps": 12, "buffer_size": 8}),
+    "streamed and accumulated": (
+        lambda args: translating(args, rows=pairs(26).to_iterable_dataset()),
+        {"max_steps": 9, "buffer_size": 10, "gradient_accumulation_steps": 2},
+    ),
     # Sizes that two processes share out evenly
     "shared pairs": (lambda args: translating(args, rows=24), {"num_train_epochs": 3}),
     "shared buckets": (lambda args: translating(args, translator("bahdanau"), 60), {"max_tokens": 40}),
