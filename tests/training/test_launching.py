@@ -1,13 +1,17 @@
 """The launch commands and examples of the pages parse and run."""
 
+import contextlib
 import json
 import os
 import re
 import shlex
+import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 from accelerate.commands.config.config_args import ClusterConfig
@@ -102,5 +106,77 @@ def test_torchrun_and_accelerate_start_two_processes(tmp_path):
         )
         assert done.returncode == 0, done.stderr
         assert json.loads((folder / "results.json").read_text())["machine"]["processes"] == 2
-    one, other = (load_file(folder / "model.safetensors") for folder in runs.values())
-    assert all(equal(one[name], other[name]) for name in one)
+    assert_same_weights(*runs.values())
+
+
+def assert_same_weights(run, other):
+    one, two = (load_file(folder / "model.safetensors") for folder in (run, other))
+    assert all(equal(one[name], two[name]) for name in one)
+
+
+def start(line: str, folder: Path, log: Path) -> subprocess.Popen:
+    """Start a command of the page with another output folder."""
+    words = shlex.split(re.sub(r"recipes/(\S+\.py)", lambda file: str(recipes_folder() / file[1]), line))
+    settings = dict(word.split("=") for word in words if re.fullmatch(r"[A-Z_]+=\S+", word))
+    launcher, *options = words[len(settings) :]
+    command = [str(Path(sys.executable).with_name(launcher)), *options, "--output_dir", str(folder)]
+    with log.open("w") as output:
+        return subprocess.Popen(
+            command, stdout=output, stderr=subprocess.STDOUT, cwd=folder.parent, env=os.environ | settings
+        )
+
+
+def kill(machine: subprocess.Popen) -> None:
+    """Kill an agent and its processes, which have sessions of their own."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        agent = psutil.Process(machine.pid)
+        for process in [agent, *agent.children(recursive=True)]:
+            process.kill()
+    machine.wait()
+
+
+def wait_for(condition, processes, seconds: float = 240) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end and all(process.poll() is None for process in processes)
+        time.sleep(0.02)
+
+
+@pytest.mark.slow
+def test_a_machine_that_is_killed_and_started_again_ends_the_same(tmp_path):
+    """The command for two machines, unchanged but for its port: two agents on loopback, each with one process."""
+    (line,) = [each for each in COMMANDS if "two-machines" in each]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        line = line.replace("29500", str(free.getsockname()[1]))
+    whole, run = tmp_path / "whole", tmp_path / "run"
+    reference = re.sub(r"--nnodes 2 --nproc_per_node 1|--rdzv\S+ \S+", "", line).replace(
+        "torchrun", "torchrun --nproc_per_node 2"
+    )
+    alone = start(reference, whole, tmp_path / "whole.txt")
+    assert alone.wait(300) == 0, (tmp_path / "whole.txt").read_text()[-3000:]
+
+    logs = [tmp_path / f"machine-{number}.txt" for number in range(3)]
+    host = start(line, run, logs[0])
+    wait_for(lambda: is_listening(line), [host])
+    machines = [host, start(line, run, logs[1])]
+    try:
+        wait_for(lambda: any(run.glob("checkpoint-*")), machines)
+        kill(machines[1])
+        assert not (run / "results.json").exists()
+        machines.append(start(line, run, logs[2]))
+        ends = [machine.wait(300) for machine in machines[::2]]
+    finally:
+        for machine in machines:
+            kill(machine)
+    output = "".join(log.read_text() for log in logs)
+    assert ends == [0, 0], output[-4000:]
+    assert "resumed from checkpoint-" in output
+    assert json.loads((run / "results.json").read_text())["machine"]["processes"] == 2
+    assert_same_weights(run, whole)
+
+
+def is_listening(line: str) -> bool:
+    """Whether the rendezvous is open; the agent that opens it keeps the list of the machines."""
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", int(re.search(r"localhost:(\d+)", line)[1]))) == 0
