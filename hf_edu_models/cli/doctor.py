@@ -17,7 +17,10 @@ def doctor(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Config value of a class, name=value; can be repeated.")
     ] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Skip the checks that load it in a new process.")] = False,
+    quick: Annotated[bool, typer.Option("--quick", help="Skip the checks that take several seconds.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option("--only", help="Name of a check to run, with those it needs; can be repeated.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON only.")] = False,
 ) -> None:
     """Check any transformers model for known bugs and explain how to fix each; exit code 1 if one is found.
@@ -31,7 +34,13 @@ def doctor(
 
     config = named_values("set", settings)
     with Console(stderr=True).status(f"examining {checkpoint_or_class}"):
-        report = diagnose(checkpoint_or_class, trust_remote_code=trust_remote_code, settings=config, quick=quick)
+        report = diagnose(
+            checkpoint_or_class,
+            trust_remote_code=trust_remote_code,
+            settings=config,
+            quick=quick,
+            only=only or (),
+        )
     if as_json:
         print(json.dumps(report.to_dict(), indent=2))
     else:

@@ -16,7 +16,7 @@ import numpy as np
 from .columns import has_tables
 from .notes import note
 
-Rows = dict[str, list]  # column to values, one per example
+_Rows = dict[str, list]  # column to values, one per example
 
 
 class SmallChunkError(ValueError):
@@ -50,7 +50,7 @@ class StreamedExamples:
     """
 
     dataset: Any
-    encode: Callable[[Any, int], Rows]
+    encode: Callable[[Any, int], _Rows]
     is_shuffled: bool = True
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
@@ -133,5 +133,5 @@ def _as_dataset(chunk: Any) -> Any:
     return datasets.Dataset(pa.table(columns))
 
 
-def _as_examples(columns: Rows) -> Iterator[dict[str, Any]]:
+def _as_examples(columns: _Rows) -> Iterator[dict[str, Any]]:
     return (dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True))

@@ -1,14 +1,15 @@
 """The doctor: runs every check on any transformers model, not only ours.
 
-The checks are in `weights.py`, `outputs.py`, `training.py` and `portability.py`. Each is a function that takes the
-model under test and returns a `Finding`; its decorator has its name, how to fix what it finds, and what it needs.
+The checks are in `weights.py`, `outputs.py`, `training.py`, `clients.py` and `portability.py`. Each is a function that
+takes the model under test and returns a `Finding`; its decorator has its name, how to fix what it finds, and what it
+needs.
 """
 
 from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from . import outputs, portability, training, weights
+from . import clients, outputs, portability, training, weights
+from .compare import join_names
 from .report import Check, Finding, Report, fail, skipped
-from .subject import ModelUnderTest, load_subject, preserve_state, summarise
+from .subject import ModelUnderTest, is_checkpoint, load_subject, preserve_state, summarise
 
-_MODULES = (weights, outputs, training, portability)
+_MODULES = (weights, outputs, training, clients, portability)
 CHECKS = tuple(each for module in _MODULES for each in vars(module).values() if isinstance(each, Check))
 # These two skip the forward pass themselves if the model takes no text.
 _TEXT_ONLY = {each.name for each in CHECKS if "forward" in each.needs} - {"save = load", "new process"}
@@ -33,6 +35,7 @@ def diagnose(
     trust_remote_code: bool = False,
     settings: dict[str, Any] | None = None,
     quick: bool = False,
+    only: Collection[str] = (),
 ) -> Report:
     """Check a model for common bugs of custom transformers 5 models.
 
@@ -44,19 +47,36 @@ def diagnose(
             which is built with a small configuration.
         trust_remote_code: run the code of the checkpoint.
         settings: config fields for a class.
-        quick: skip the checks that start a new process.
+        quick: skip the checks that take several seconds.
+        only: names of checks to run, after those that they need; all if empty.
     """
     model = model_or_path_or_class if isinstance(model_or_path_or_class, PreTrainedModel) else None
     with tempfile.TemporaryDirectory(prefix="doctor-") as folder, preserve_state(model), torch.no_grad():
+        if is_checkpoint(model_or_path_or_class) and (found := _foreign_code(str(model_or_path_or_class))):
+            return found
         subject = load_subject(model_or_path_or_class, Path(folder), trust_remote_code, settings)
         findings: dict[str, Finding] = {}
-        for each in sort_by_needs(CHECKS):
+        for each in sort_by_needs(CHECKS, only):
             findings[each.name] = _run(each, subject, findings, quick)
-        return Report(subject.name, subject.model_class.__name__, tuple(findings[each.name] for each in CHECKS))
+        shown = tuple(findings[each.name] for each in CHECKS if each.name in findings)
+        return Report(subject.name, subject.model_class.__name__, shown)
 
 
-def sort_by_needs(checks: Iterable[Check]) -> list[Check]:
-    """Every check after those that it needs, otherwise in the given order."""
+def _foreign_code(source: str) -> Report | None:
+    """The report on a checkpoint that names code of other repositories: it is not loaded, so nothing of it runs."""
+    found = portability.foreign_code_in_files(os.path.expanduser(source))
+    if not found:
+        return None
+    culprit = portability.check_foreign_code
+    first = fail(f"not loaded, because it names {join_names(found)}", culprit.remedy)
+    findings = [
+        replace(first if each is culprit else skipped(f"{FIX_FIRST}{culprit.name}"), name=each.name) for each in CHECKS
+    ]
+    return Report(source, "not loaded", tuple(findings))
+
+
+def sort_by_needs(checks: Iterable[Check], only: Collection[str] = ()) -> list[Check]:
+    """Every check after those that it needs, otherwise in the given order; with `only`, these and what they need."""
     by_name = {each.name: each for each in checks}
     ordered: dict[str, Check] = {}
 
@@ -65,8 +85,10 @@ def sort_by_needs(checks: Iterable[Check]) -> list[Check]:
             add(by_name[name])
         ordered.setdefault(each.name, each)
 
-    for each in by_name.values():
-        add(each)
+    for name in only or by_name:
+        if name not in by_name:
+            raise ValueError(f"there is no check {name!r}; the checks are {', '.join(by_name)}")
+        add(by_name[name])
     return list(ordered.values())
 
 

@@ -66,7 +66,7 @@ def _decoder_key(subject: ModelUnderTest) -> str:
     return "decoder_input_ids" if subject.is_encoder_decoder else "input_ids"
 
 
-def _pad(subject: ModelUnderTest, ids: Tensor, side: str) -> dict[str, Tensor]:
+def pad_ids(subject: ModelUnderTest, ids: Tensor, side: str) -> dict[str, Tensor]:
     """Ids with padding on one side, their attention mask, and the position ids that `generate` makes of it."""
     pad_token_id = getattr(subject.config, "pad_token_id", None) or 0
     padding = ids.new_full((*ids.shape[:-1], PADDING), pad_token_id)
@@ -89,7 +89,7 @@ def check_padding(subject: ModelUnderTest) -> Finding:
     inputs = make_inputs(subject)
     expected = predictions(subject.model(**inputs))
     for side in ["left", "right"] if subject.is_decoder_only else ["right"]:
-        padded = inputs | _pad(subject, inputs["input_ids"], side)
+        padded = inputs | pad_ids(subject, inputs["input_ids"], side)
         actual = predictions(subject.model(**padded))
         real = slice(PADDING, None) if side == "left" else slice(0, inputs["input_ids"].shape[-1])
         wrong = [name for name in expected if not is_close(_unpad(actual[name], expected[name], real), expected[name])]
@@ -144,14 +144,14 @@ def _uncached_and_cached_logits(subject: ModelUnderTest) -> tuple[Tensor, Tensor
 def _is_same_with_cache(subject: ModelUnderTest, **settings) -> bool:
     ids = random_ids(subject, 2, PROMPT, seed=11)
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    return _is_same(*(_generate(subject, inputs, use_cache=use_cache, **settings) for use_cache in (True, False)))
+    return is_same(*(generate(subject, inputs, use_cache=use_cache, **settings) for use_cache in (True, False)))
 
 
-def _is_same(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
+def is_same(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> bool:
     return torch.equal(first[0], second[0]) and is_close(first[1], second[1])
 
 
-def _generate(subject: ModelUnderTest, inputs: dict[str, Tensor], **settings) -> tuple[Tensor, Tensor]:
+def generate(subject: ModelUnderTest, inputs: dict[str, Tensor], **settings) -> tuple[Tensor, Tensor]:
     """`NEW_TOKENS` new tokens and their scores, whatever the generation config of the checkpoint is."""
     config = subject.model.generation_config.to_dict()
     config["pad_token_id"] = config.get("pad_token_id") or 0
@@ -185,14 +185,14 @@ def check_batched_generation(subject: ModelUnderTest) -> Finding:
     if not subject.can_generate:
         return skipped(_NO_GENERATE)
     short, long = (random_ids(subject, 1, length, seed=seed) for length, seed in ((PROMPT, 12), (PROMPT + PADDING, 13)))
-    padded = _pad(subject, short, "right" if subject.is_encoder_decoder else "left")
+    padded = pad_ids(subject, short, "right" if subject.is_encoder_decoder else "left")
     batch = {
         "input_ids": torch.cat([long, padded["input_ids"]]),
         "attention_mask": torch.cat([torch.ones_like(long), padded["attention_mask"]]),
     }
-    sequences, scores = _generate(subject, batch)
+    sequences, scores = generate(subject, batch)
     for row, ids in enumerate((long, short)):
-        alone = _generate(subject, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
-        if not _is_same((sequences[[row]], scores[[row]]), alone):
+        alone = generate(subject, {"input_ids": ids, "attention_mask": torch.ones_like(ids)})
+        if not is_same((sequences[[row]], scores[[row]]), alone):
             return fail("generate() on a padded batch differs from generate() on each row alone")
     return ok("a padded batch generates the same as its rows alone")

@@ -6,16 +6,20 @@ import ast
 import inspect
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import transformers
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, PreTrainedConfig
 from transformers.dynamic_module_utils import get_relative_imports
+from transformers.utils import cached_file
 
 from ..tasks import TASKS, task_of_class
 from .compare import is_close, join_names, make_inputs, predictions
@@ -23,6 +27,15 @@ from .report import Finding, check, fail, ok, skipped
 from .subject import ModelUnderTest, auto_class_set
 from .weights import LOADS
 
+# Files of a checkpoint that may name code.
+_CONFIG_FILES = ("config.json", "generation_config.json", "tokenizer_config.json", "processor_config.json",
+                "preprocessor_config.json")  # fmt: skip
+_REPOSITORY = re.compile(r"(?:\w+\|)?[\w.-]+/[\w.-]+(?:[@:].*)?")  # owner/name, with a revision or a function
+_IF_PRESENT: dict[str, Any] = {
+    "_raise_exceptions_for_missing_entries": False,
+    "_raise_exceptions_for_connection_errors": False,
+    "_raise_exceptions_for_gated_repo": False,
+}
 _NOT_CUSTOM = "the class is transformers' own, so no code is copied"
 
 
@@ -38,6 +51,48 @@ def check_imports(subject: ModelUnderTest) -> Finding:
     if problems:
         return fail(join_names(problems, most=2))
     return ok(f"{len(files)} file{'s' if len(files) > 1 else ''}, all imports can be copied")
+
+
+@check(
+    "foreign code",
+    "remove the entry: read the code of the other repository and copy it beside the weights; choose kernels when "
+    "loading (attn_implementation=...), not in a file that others load",
+)
+def check_foreign_code(subject: ModelUnderTest) -> Finding:
+    """Who loads a checkpoint trusts its repository, not those that its configuration names (CVE-2026-4372)."""
+    found = foreign_code(subject.config.to_dict(), subject.source)
+    return fail(f"the configuration names {join_names(found)}") if found else ok("no code of another repository")
+
+
+def foreign_code(values: Any, source: str | None, key: str = "") -> list[str]:
+    """Entries of a configuration that make transformers load code of another repository; nothing is loaded here.
+
+    Args:
+        values: The configuration or a part of it, as it is in its JSON file.
+        source: The folder or Hub id of the checkpoint.
+        key: The name of that part.
+    """
+    if isinstance(values, Mapping):
+        return [each for name, value in values.items() for each in foreign_code(value, source, f"{key}.{name}")]
+    if isinstance(values, list | tuple):
+        return [each for value in values for each in foreign_code(value, source, key)]
+    if not isinstance(values, str):
+        return []
+    repository = values.rpartition("--")[0]
+    if ".auto_map" in key and repository and repository != source:
+        return [f"{key.strip('.')}: {values}"]
+    is_kernel = any(word in key for word in ("implementation", "kernel")) and _REPOSITORY.fullmatch(values)
+    return [f"{key.strip('.')}: {values}"] if is_kernel else []
+
+
+def foreign_code_in_files(source: str) -> list[str]:
+    """`foreign_code` of all JSON files of a checkpoint that transformers reads."""
+    try:
+        files = [cached_file(source, name, **_IF_PRESENT) for name in _CONFIG_FILES]
+    except (OSError, ValueError):  # it does not exist, which loading it explains
+        return []
+    configs = [json.loads(Path(file).read_text("utf-8")) for file in files if file]
+    return [each for config in configs for each in foreign_code(config, source)]
 
 
 def _own_packages(subject: ModelUnderTest) -> set[str]:

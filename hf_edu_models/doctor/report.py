@@ -41,7 +41,7 @@ class Check:
     Args:
         remedy: how to fix it, unless the finding has a more specific remedy.
         needs: checks whose failure implies that this one fails, so that it is skipped.
-        is_slow: starts a new process; skipped with `quick`.
+        is_slow: takes several seconds; skipped with `quick`.
     """
 
     name: str

@@ -167,6 +167,11 @@ def load_subject(target: Any, folder: Path, trust_remote_code: bool, settings: d
     return ModelUnderTest(type(target).__name__, type(target), target.config, folder, in_memory=target)
 
 
+def is_checkpoint(target: Any) -> bool:
+    """Whether an argument is a folder or a Hub id, not a class, its name or a model."""
+    return isinstance(target, str | os.PathLike) and not _is_class_name(str(target))
+
+
 def _is_class_name(target: str) -> bool:
     is_dotted = re.fullmatch(r"[A-Za-z_][\w.]*:\w+|[A-Za-z_]\w*(\.[A-Za-z_]\w*)*\.[A-Z]\w*", target)
     return bool(is_dotted) and not Path(target).exists()

@@ -54,6 +54,7 @@ def train(tokenizer, dataset, folder, steps):
     """Seconds of CPU time of a few steps of a small GPT."""
     sizes = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
     settings = {"max_steps": steps, "per_device_train_batch_size": 32, "save_strategy": "no", "eval_strategy": "no"}
+    settings["buffer_size"] = 1_000  # about 30 steps: a run of a few steps should not pay for many
     trainer = EduTrainer(
         EduGPTForCausalLM(EduGPTConfig.for_tokenizer(tokenizer, max_position_embeddings=128, **sizes)),
         RunArguments(folder, use_cpu=True, quiet=True, disable_tqdm=True, **settings),

@@ -20,8 +20,10 @@ from transformers import (
 )
 from transformers import initialization as init
 from transformers.loss.loss_utils import fixed_cross_entropy
+from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import CausalLMOutputWithPast, MaskedLMOutput, Seq2SeqLMOutput
 from transformers.modeling_outputs import SequenceClassifierOutput as ClassifierOutput
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 
 class CausalLMConfig(GPT2Config):
@@ -34,6 +36,11 @@ class ValidCausalLM(PreTrainedModel, GenerationMixin):
     config_class = CausalLMConfig
     base_model_prefix = "model"
     _tied_weights_keys = {"lm_head.weight": "model.wte.weight"}
+
+    def __init_subclass__(cls, is_listed=True, **kwargs):
+        super().__init_subclass__(**kwargs)
+        if is_listed:
+            MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[f"test_{cls.__name__}"] = cls.__name__
 
     def __init__(self, config):
         super().__init__(config)
@@ -68,6 +75,9 @@ class ValidCausalLM(PreTrainedModel, GenerationMixin):
 
     def loss(self, logits, labels, num_items_in_batch):
         return self.loss_function(logits, labels, self.config.vocab_size, num_items_in_batch=num_items_in_batch)
+
+
+MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[CausalLMConfig.model_type] = ValidCausalLM.__name__
 
 
 class XLNetLikeCausalLM(ValidCausalLM):
@@ -491,3 +501,120 @@ class GatheredEncoderConfig(Seq2SeqConfig):
 
 class GatheredEncoderSeq2SeqLM(ValidSeq2SeqLM):
     config_class = GatheredEncoderConfig
+
+
+class StrictSignatureCausalLM(ValidCausalLM):
+    def forward(
+        self,
+        input_ids=None,
+        attention_mask=None,
+        position_ids=None,
+        past_key_values=None,
+        labels=None,
+        use_cache=None,
+        num_items_in_batch=None,
+        return_dict=None,
+    ):
+        return super().forward(
+            input_ids, attention_mask, position_ids, past_key_values, labels, use_cache, num_items_in_batch
+        )
+
+
+class UnlistedCausalLM(ValidCausalLM, is_listed=False):
+    """Trainer does not know that it is a causal language model."""
+
+
+class LeakingPackedCausalLM(ValidCausalLM):
+    """A mask of ones, from which transformers concludes that a row is one document."""
+
+    def encode(self, input_ids, attention_mask, position_ids, past_key_values, use_cache):
+        if attention_mask is None and past_key_values is None:
+            attention_mask = torch.ones_like(input_ids)
+        return super().encode(input_ids, attention_mask, position_ids, past_key_values, use_cache)
+
+
+class FlatMaskCausalLM(ValidCausalLM):
+    """Checks a mask as if it had one row for each text; that of a static cache has four dimensions."""
+
+    def encode(self, input_ids, attention_mask, position_ids, past_key_values, use_cache):
+        for length in [] if attention_mask is None else attention_mask.sum(dim=-1):
+            if not int(length):
+                raise ValueError("a text has no token")
+        return super().encode(input_ids, attention_mask, position_ids, past_key_values, use_cache)
+
+
+class Residual(GradientCheckpointingLayer):
+    def __init__(self, size):
+        super().__init__()
+        self.norm = nn.LayerNorm(size)
+        self.linear = nn.Linear(size, size)
+
+    def forward(self, states):
+        return states + self.linear(self.norm(states))
+
+
+class ValidLayersCausalLM(ValidCausalLM):
+    """With a layer of its own that can be checkpointed and sharded."""
+
+    supports_gradient_checkpointing = True
+    _no_split_modules = ["Residual"]
+
+    def add_layers(self, config):
+        super().add_layers(config)
+        self.residual = Residual(config.n_embd)
+
+    def predict(self, states, attention_mask):
+        return self.lm_head(self.residual(states))
+
+
+class KeywordLayerCausalLM(ValidLayersCausalLM):
+    """Reentrant checkpointing sees tensors in positional arguments only."""
+
+    def predict(self, states, attention_mask):
+        return self.lm_head(self.residual(states=states))
+
+
+class OutsideWeightCausalLM(ValidLayersCausalLM):
+    """Reads the weight of a layer outside its forward."""
+
+    def predict(self, states, attention_mask):
+        return self.lm_head(self.residual(states * self.residual.norm.weight))
+
+
+class BypassedHeadCausalLM(ValidCausalLM):
+    """A fast path for training that reads the weight of the output layer."""
+
+    def predict(self, states, attention_mask):
+        return F.linear(states, self.lm_head.weight) if self.training else self.lm_head(states)
+
+
+class HeadsLinear(nn.Linear):
+    """A linear layer that takes heads and sizes apart, which a plain one does not."""
+
+    def forward(self, states):
+        return super().forward(states.flatten(-2))
+
+
+class HeadsLinearCausalLM(ValidCausalLM):
+    def add_layers(self, config):
+        super().add_layers(config)
+        self.mix = HeadsLinear(config.n_embd, config.n_embd)
+
+    def predict(self, states, attention_mask):
+        return self.lm_head(self.mix(states.unflatten(-1, (2, -1))))
+
+
+class FrozenBatchCausalLM(ValidCausalLM):
+    """A number instead of a size: an exported model has it written in."""
+
+    def predict(self, states, attention_mask):
+        return self.lm_head(states * states.new_ones(int(torch.tensor(len(states))), 1, 1))
+
+
+class ForeignKernelConfig(CausalLMConfig):
+    model_type = "foreign_kernel"
+    mlp_kernel: str = "somebody/fast-mlp:FastMLP"
+
+
+class ForeignKernelCausalLM(ValidCausalLM):
+    config_class = ForeignKernelConfig

@@ -18,7 +18,7 @@ import hf_edu_models
 from hf_edu_models.cli import app
 from hf_edu_models.doctor.compare import is_close
 from hf_edu_models.doctor.diagnosis import CHECKS, diagnose, sort_by_needs
-from hf_edu_models.doctor.portability import import_problems
+from hf_edu_models.doctor.portability import foreign_code, import_problems
 from hf_edu_models.doctor.subject import nan_filled_memory, small_config
 
 
@@ -88,6 +88,7 @@ def test_text_checks_are_skipped_for_an_image_model():
 
 VALID = [
     broken_models.ValidCausalLM,
+    broken_models.ValidLayersCausalLM,
     broken_models.ValidMaskedLM,
     broken_models.ValidClassifier,
     broken_models.ValidSeq2SeqLM,
@@ -135,6 +136,15 @@ BROKEN = [
     (broken_models.MeanLossCausalLM, "accumulation", "num_items_in_batch", "accepts_loss_kwargs = False"),
     (broken_models.UnusedLayerCausalLM, "gradients", "spare.weight", "requires_grad_(False)"),
     (broken_models.DetachedCausalLM, "gradients", "model.wpe.weight", "forward"),
+    (broken_models.StrictSignatureCausalLM, "keywords", "unknown keyword", "**kwargs"),
+    (broken_models.UnlistedCausalLM, "label smoothing", "does not shift", "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES"),
+    (broken_models.LeakingPackedCausalLM, "packing", "see each other", "create_causal_mask"),
+    (broken_models.FlatMaskCausalLM, "static cache", "raised", "4-D"),
+    (broken_models.KeywordLayerCausalLM, "checkpointing", "use_reentrant=True", "positional"),
+    (broken_models.BypassedHeadCausalLM, "LoRA", "bypasses the adapter of lm_head", "behind its back"),
+    (broken_models.HeadsLinearCausalLM, "LoRA", "raised", "shapes of nn.Linear"),
+    (broken_models.OutsideWeightCausalLM, "sharding", "_no_split_modules", "that owns it"),
+    (broken_models.ForeignKernelCausalLM, "foreign code", "somebody/fast-mlp:FastMLP", "attn_implementation"),
 ]
 
 
@@ -146,6 +156,25 @@ def test_exactly_one_check_fails(model_class, check, what, remedy):
     assert what in report[check].what and remedy in report[check].remedy
     skipped = [finding.what for finding in report.findings if finding.what.startswith("fix first")]
     assert set(skipped) <= {f"fix first: {check}"}
+
+
+def test_a_size_that_is_frozen_cannot_be_exported():
+    report = diagnose(broken_models.FrozenBatchCausalLM, only=["export"])
+    assert report.failed == ["export"] and "tensor.shape" in report["export"].remedy
+    assert diagnose(broken_models.ValidCausalLM, only=["export"])["export"].status == "ok"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", ONE_PER_HEAD, ids=lambda case: case.name)
+def test_every_head_of_ours_can_be_exported(case):
+    report = diagnose(getattr(hf_edu_models, case.head), settings=case.settings, only=["export"])
+    assert report["export"].status == "ok", report["export"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["BertForMaskedLM", "GPT2LMHeadModel", "MarianMTModel"])
+def test_transformers_own_can_be_exported(name):
+    assert diagnose(getattr(transformers, name), only=["export"])["export"].status == "ok"
 
 
 WITH_WARNING = [
@@ -163,7 +192,7 @@ def test_warning_is_not_a_failure(model_class, check, what):
 
 def test_every_check_has_a_broken_model():
     broken = {check for _, check, *_ in BROKEN}
-    tested_below = {"checkpoint", "code", "new process"}
+    tested_below = {"checkpoint", "code", "new process", "export"}
     assert broken | tested_below == {check.name for check in CHECKS}
 
 
@@ -277,6 +306,48 @@ def test_class_that_needs_its_package_does_not_load_in_a_new_process():
     assert report.failed == ["new process"]
     assert "broken_models" in report["new process"].what and "register_for" in report["new process"].remedy
     assert vars(broken_models.HiddenImportCausalLM).get("_auto_class") is None
+
+
+FOREIGN = {
+    "config.json": {"auto_map": {"AutoConfig": "other/code--configuration_x.XConfig"}},
+    "tokenizer_config.json": {"auto_map": {"AutoTokenizer": [None, "other/code--tokenization_x.X"]}},
+    "generation_config.json": {"kernels": {"rms_norm": "other/code@main"}},
+    "config.json of a part": {"text_config": {"_attn_implementation_internal": "paged|other/code:attend"}},
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_a_checkpoint_that_names_foreign_code_is_not_loaded(name, tmp_path, monkeypatch):
+    small(transformers.GPT2LMHeadModel).save_pretrained(tmp_path)
+    file = tmp_path / name.split()[0]
+    values = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps(values | FOREIGN[name]))
+    monkeypatch.setattr("hf_edu_models.doctor.diagnosis.load_subject", lambda *args: pytest.fail("it was loaded"))
+    report = diagnose(tmp_path, trust_remote_code=True)
+    assert report.failed == ["foreign code"] and "other/code" in report["foreign code"].what
+    assert "remove the entry" in report["foreign code"].remedy and "foreign code" in report["forward"].what
+
+
+def test_own_code_and_plain_names_are_not_foreign():
+    config = {"auto_map": {"AutoModel": "modeling_x.X", "AutoConfig": "me/mine--configuration_x.XConfig"}}
+    config |= {"_attn_implementation": "sdpa", "_name_or_path": "me/mine", "kernel_size": 3}
+    assert foreign_code(config, "me/mine") == [] and len(foreign_code(config, "somebody/copy")) == 1
+
+
+@pytest.mark.parametrize("library", ["peft", "onnxruntime"])
+def test_a_missing_library_is_a_reason(library, monkeypatch):
+    find = importlib.util.find_spec
+    monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: None if name == library else find(name, *rest))
+    check = {"peft": "LoRA", "onnxruntime": "export"}[library]
+    finding = diagnose(transformers.GPT2LMHeadModel, only=[check])[check]
+    assert library in finding.what and finding.status == {"peft": "skipped", "onnxruntime": "ok"}[library]
+
+
+def test_only_some_checks_run():
+    report = diagnose(broken_models.ValidCausalLM, only=["keywords"])
+    assert [finding.name for finding in report.findings] == ["tied names", "build", "forward", "keywords"]
+    with pytest.raises(ValueError, match="no check 'nothing'; the checks are names, "):
+        diagnose(broken_models.ValidCausalLM, only=["nothing"])
 
 
 BAD_ARGUMENTS = [
