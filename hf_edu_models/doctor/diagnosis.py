@@ -70,7 +70,7 @@ def _foreign_code(source: str) -> Report | None:
     culprit = portability.check_foreign_code
     first = fail(f"not loaded, because it names {join_names(found)}", culprit.remedy)
     findings = [
-        replace(first if each is culprit else skipped(f"{FIX_FIRST}{culprit.name}"), name=each.name) for each in CHECKS
+        replace(first if each is culprit else skipped(f"{_FIX_FIRST}{culprit.name}"), name=each.name) for each in CHECKS
     ]
     return Report(source, "not loaded", tuple(findings))
 

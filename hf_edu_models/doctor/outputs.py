@@ -14,7 +14,7 @@ from .subject import ModelUnderTest
 
 NEW_TOKENS, BEAMS, PROMPT, PADDING = 6, 4, 5, 2
 NOT_TEXT = "its main input is not input_ids, and the doctor only makes text inputs"
-_NO_GENERATE = "the class does not generate"
+NO_GENERATE = "the class does not generate"
 NEEDS_FORWARD = ("build", "forward")
 
 
@@ -114,7 +114,7 @@ def _unpad(actual: Tensor, expected: Tensor, real: slice) -> Tensor:
 )
 def check_cache(subject: ModelUnderTest) -> Finding:
     if not subject.can_generate:
-        return skipped(_NO_GENERATE)
+        return skipped(NO_GENERATE)
     if subject.accepts("past_key_values") and subject.accepts("use_cache"):
         uncached, cached = _uncached_and_cached_logits(subject)
         if cached is None:
@@ -169,7 +169,7 @@ def generate(subject: ModelUnderTest, inputs: dict[str, Tensor], **settings) -> 
 )
 def check_beam_search(subject: ModelUnderTest) -> Finding:
     if not subject.can_generate:
-        return skipped(_NO_GENERATE)
+        return skipped(NO_GENERATE)
     if not _is_same_with_cache(subject, num_beams=BEAMS):
         return fail("beam search with the cache differs from beam search without it: the cache is not reordered")
     return ok(f"{BEAMS} beams are the same with and without the cache")
@@ -183,7 +183,7 @@ def check_beam_search(subject: ModelUnderTest) -> Finding:
 def check_batched_generation(subject: ModelUnderTest) -> Finding:
     """A short prompt in a batch with a long one continues as it does alone."""
     if not subject.can_generate:
-        return skipped(_NO_GENERATE)
+        return skipped(NO_GENERATE)
     short, long = (random_ids(subject, 1, length, seed=seed) for length, seed in ((PROMPT, 12), (PROMPT + PADDING, 13)))
     padded = pad_ids(subject, short, "right" if subject.is_encoder_decoder else "left")
     batch = {

@@ -15,7 +15,7 @@ from .outputs import NEEDS_FORWARD
 from .report import Finding, check, fail, ok, skipped, warning
 from .subject import ModelUnderTest
 
-_NO_LABELS = "the class has no logits to give labels for"
+NO_LABELS = "the class has no logits to give labels for"
 
 
 @check("labels", "name `labels` as an explicit parameter of forward", NEEDS_FORWARD)
@@ -23,7 +23,7 @@ def check_label_names(subject: ModelUnderTest) -> Finding:
     inputs, labels = make_labelled_batch(subject)
     found = find_labels(subject.model_class)
     if not labels or "loss" not in output_fields(subject.model(**inputs, **labels)):
-        return fail("forward accepts labels but returns no loss") if found and labels else skipped(_NO_LABELS)
+        return fail("forward accepts labels but returns no loss") if found and labels else skipped(NO_LABELS)
     hidden = [name for name in labels if name not in found]
     if hidden:
         return fail(f"{join_names(hidden)} is in **kwargs, so Trainer finds no labels and computes no metrics")
@@ -48,7 +48,7 @@ def check_evaluation_outputs(subject: ModelUnderTest) -> Finding:
     inputs, labels = make_labelled_batch(subject)
     outputs = output_fields(subject.model(**inputs, **labels))
     if outputs.pop("loss", None) is None:
-        return skipped(_NO_LABELS)
+        return skipped(NO_LABELS)
     ignored = getattr(subject.config, "keys_to_ignore_at_inference", ["past_key_values"])
     gathered = {name: value for name, value in outputs.items() if name not in ignored and "logits" not in name}
     wrong = [name for name, value in gathered.items() if not _is_batch_first(value)]
@@ -155,7 +155,7 @@ def check_gradient_accumulation(subject: ModelUnderTest) -> Finding:
     """Four accumulated batches must give the loss of one large batch, by the rule of Trainer."""
     inputs, labels = make_labelled_batch(subject, batch=8)
     if not labels:
-        return skipped(_NO_LABELS)
+        return skipped(NO_LABELS)
     if "labels" not in labels or not getattr(subject.model, "accepts_loss_kwargs", subject.accepts_kwargs):
         return ok("Trainer averages over the accumulated batches itself")
     if labels["labels"].ndim > 1 and not labels["labels"].is_floating_point():

@@ -60,7 +60,7 @@ def test_two_processes_read_a_stream_and_resume_exactly(tmp_path):
     weights, expected = (load_file(run / "model.safetensors") for run in (killed, whole))
     assert all(torch.equal(weights[name], expected[name]) for name in expected)
     places = [json.loads((killed / "checkpoint-18" / f"stream_{rank}.json").read_text()) for rank in range(2)]
-    assert [place["reader"]["rank"] for place in places] == [0, 1] and places[0]["chunk"] != places[1]["chunk"]
+    assert [place["reader"]["rank"] for place in places] == [0, 1] and places[0]["epoch"] != places[1]["epoch"]
     assert in_process(run_without_dropout, "streamed", killed, resume=True, max_steps=20) == 1
 
 
