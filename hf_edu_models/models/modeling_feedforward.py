@@ -18,13 +18,13 @@ from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClassifierOutput
-from transformers.utils.generic import can_return_tuple, merge_with_config_defaults
+from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
+from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout, TokenDropout
-from .blocks_losses import classification_loss, head_output
 from .blocks_masks import boolean_mask, last_states, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import MeanPooling
@@ -159,12 +159,13 @@ class EduFeedForwardForCausalLM(CausalLMHead, EduFeedForwardPreTrainedModel, Gen
         super()._load_from_state_dict(state_dict, prefix, *arguments)
 
 
-class EduFeedForwardForSequenceClassification(EduFeedForwardPreTrainedModel):
+class EduFeedForwardForSequenceClassification(ClassificationHead, EduFeedForwardPreTrainedModel):
     """Deep averaging: z_0 = mean_t v_t;  z_i = tanh(W_i z_{i-1} + b_i);  p = softmax(W_s z_n + b)
 
     The order of the words has no effect. Word dropout leaves whole words out of the mean.
     """
 
+    output_class = SequenceClassifierOutput
     _keys_to_ignore_on_load_unexpected = [r"model\.layer\.", r"lm_head"]  # of a language model that it starts from
 
     def __init__(self, config: EduFeedForwardConfig):
@@ -178,25 +179,10 @@ class EduFeedForwardForSequenceClassification(EduFeedForwardPreTrainedModel):
         self.score = nn.Linear(sizes[-1], config.num_labels)  # W_s, b
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
-    ) -> SequenceClassifierOutput:
-        kwargs |= {"inputs_embeds": inputs_embeds, "use_cache": False}
-        outputs = self.model(input_ids, attention_mask, **kwargs, return_dict=True)
+    def predict(self, outputs: ModelOutput, attention_mask: Tensor | None) -> tuple[Tensor, None]:
         embeddings = outputs.last_hidden_state  # (B, T, E)
-        pooled, _ = self.pooling(
-            embeddings, self.word_dropout(embeddings, boolean_mask(attention_mask, embeddings.shape[1]))
-        )
-        hidden_state = pooled.squeeze(1)  # (B, E)  z_0
+        mask = self.word_dropout(embeddings, boolean_mask(attention_mask, embeddings.shape[1]))
+        hidden_state = self.pooling(embeddings, mask)[0].squeeze(1)  # (B, E)  z_0
         for layer in self.layers:
             hidden_state = layer(hidden_state)  # (B, D)  z_i
-        logits = self.score(self.dropout(hidden_state))  # (B, V)
-        loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
-        return head_output(SequenceClassifierOutput, outputs, loss=loss, logits=logits)
+        return self.score(self.dropout(hidden_state)), None

@@ -20,8 +20,9 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 
 from .blocks_base import EduPreTrainedModel
 from .blocks_checks import embed_documents
+from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
-from .blocks_losses import classification_loss, head_output
+from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS
 from .blocks_recurrent import RecurrentLayer, RNNCell, init_cell_biases, orthogonal_blocks
 from .configuration_hierarchical import EduHierarchicalConfig
@@ -105,6 +106,9 @@ class EduHierarchicalModel(EduHierarchicalPreTrainedModel):
             input_ids: (B, N, T), documents of sentences of tokens.
             attention_mask: (B, N, T), 1 for a token and 0 for padding; a sentence of zeros is padding, too.
         """
+        positions = kwargs.pop("position_ids", None)
+        rows = None if positions is None else positions.reshape(-1, positions.shape[-1])
+        reject_packing(self.config.model_type, None, rows, **kwargs)
         embeddings = embed_documents(
             self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds
         )  # (B, N, T, E)
@@ -143,8 +147,10 @@ class EduHierarchicalModel(EduHierarchicalPreTrainedModel):
         return [part.unflatten(0, shape) for part in results]
 
 
-class EduHierarchicalForSequenceClassification(EduHierarchicalPreTrainedModel):
+class EduHierarchicalForSequenceClassification(ClassificationHead, EduHierarchicalPreTrainedModel):
     """One label, several labels or a number for a document: p = softmax(W v + b), Eq. (11)."""
+
+    output_class = SequenceClassifierOutput
 
     def __init__(self, config: EduHierarchicalConfig):
         super().__init__(config)
@@ -153,17 +159,5 @@ class EduHierarchicalForSequenceClassification(EduHierarchicalPreTrainedModel):
         self.classifier = nn.Linear(2 * config.hidden_size, config.num_labels)
         self.post_init()
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
-    ) -> SequenceClassifierOutput:
-        outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs, return_dict=True)
-        logits = self.classifier(self.dropout(outputs.pooler_output))  # (B, V)
-        loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
-        return head_output(SequenceClassifierOutput, outputs, loss=loss, logits=logits)
+    def predict(self, outputs: ModelOutput, attention_mask: Tensor | None) -> tuple[Tensor, None]:
+        return self.classifier(self.dropout(outputs.pooler_output)), None

@@ -19,8 +19,9 @@ from .blocks_attention import WindowAttention
 from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
+from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
-from .blocks_losses import classification_loss, head_output, logits_loss
+from .blocks_losses import logits_loss
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
@@ -145,36 +146,13 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
         self.post_init()
 
 
-class RecurrentClassifier(EduRecurrentPreTrainedModel):
-    """What both classifiers share; a subclass adds a linear layer and computes logits and loss."""
-
-    output_class = SequenceClassifierOutput
+class RecurrentClassifier(ClassificationHead, EduRecurrentPreTrainedModel):
+    """What both classifiers share; a subclass adds a linear layer."""
 
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         self.model = EduRecurrentModel(config)
         self.dropout = Dropout(config.dropout)
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: Tensor | None = None,
-        attention_mask: Tensor | None = None,
-        inputs_embeds: Tensor | None = None,
-        labels: Tensor | None = None,
-        num_items_in_batch: Tensor | int | None = None,
-        **kwargs,
-    ) -> ModelOutput:
-        kwargs |= {"inputs_embeds": inputs_embeds, "use_cache": False}
-        outputs = self.model(input_ids, attention_mask, **kwargs, return_dict=True)
-        logits, weights = self.predict(outputs.last_hidden_state, attention_mask)
-        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch, weights)
-        if weights is not None and self.wants_attentions(kwargs.get("output_attentions")):
-            outputs["attentions"] = (*(outputs.attentions or ()), weights[:, :, None])
-        return head_output(self.output_class, outputs, loss=loss, logits=logits)
-
-    def wants_attentions(self, output_attentions: bool | None) -> bool:
-        return self.config.output_attentions if output_attentions is None else output_attentions
 
 
 class EduRecurrentForSequenceClassification(RecurrentClassifier):
@@ -185,6 +163,8 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
     logit_l = w_l . s_l + b_l. The last of `attentions`, (B, Q, 1, T), are the weights of the pooling.
     """
 
+    output_class = SequenceClassifierOutput
+
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         pooling, size = POOLINGS[config.pooling], config.output_size
@@ -193,23 +173,23 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
         self.score = nn.Linear(hops * size, config.num_labels)
         self.post_init()
 
-    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        pooled, weights = self.pooling(hidden_states, None if attention_mask is None else attention_mask.bool())
+    def predict(self, outputs: ModelOutput, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        mask = None if attention_mask is None else attention_mask.bool()
+        pooled, weights = self.pooling(outputs.last_hidden_state, mask)
         if self.config.pooling == "label_attention":
             logits = self.score(self.dropout(pooled)).diagonal(dim1=1, dim2=2)  # (B, V)  row l of W reads s_l alone
             return logits, weights
         return self.score(self.dropout(pooled.flatten(1))), weights
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: Tensor | None) -> Tensor:
-        loss = classification_loss(logits, labels, self.config, num_items_in_batch)
-        if self.config.redundancy_weight:
-            penalties = redundancy_penalty(weights)
-            # A mean over texts; `num_items_in_batch` counts the labels of all batches that make one step.
-            texts = (
-                len(penalties) if num_items_in_batch is None else num_items_in_batch * len(penalties) / labels.numel()
-            )
-            loss = loss + self.config.redundancy_weight * penalties.sum() / texts
-        return loss
+        loss = super().loss(logits, labels, num_items_in_batch, weights)
+        if not self.config.redundancy_weight:
+            return loss
+        penalties = redundancy_penalty(weights)
+        # A mean over texts; `num_items_in_batch` counts the labels of all batches that make one step.
+        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
+        texts = len(penalties) * torch.as_tensor(items).clamp(min=1) / labels.numel()
+        return loss + self.config.redundancy_weight * penalties.sum() / texts.to(loss.device)
 
 
 class EduRecurrentForTokenClassification(RecurrentClassifier):
@@ -222,8 +202,8 @@ class EduRecurrentForTokenClassification(RecurrentClassifier):
         self.classifier = nn.Linear(config.output_size, config.num_labels)
         self.post_init()
 
-    def predict(self, hidden_states: Tensor, attention_mask: Tensor | None) -> tuple[Tensor, None]:
-        return self.classifier(self.dropout(hidden_states)), None
+    def predict(self, outputs: ModelOutput, attention_mask: Tensor | None) -> tuple[Tensor, None]:
+        return self.classifier(self.dropout(outputs.last_hidden_state)), None
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: None) -> Tensor:
         return logits_loss(logits, labels, num_items_in_batch)
