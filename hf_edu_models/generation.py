@@ -17,7 +17,7 @@ import transformers
 from .batching import map_by_length, visible_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, position_limit, saved_class
 from .cpu_kernels import choose_dtype
-from .pipelines import EduTranslationPipeline
+from .pipelines import EduTranslationPipeline, default_max_new_tokens
 from .tasks import TASKS, task_of_class
 
 DEFAULT_NEW_TOKENS = 50  # of a continuation, if neither the user nor the checkpoint sets max_new_tokens
@@ -75,6 +75,29 @@ class TranslationWriter:
         results = self.pipeline(texts, batch_size=len(texts), truncation=True, **self.generate_kwargs)
         results = [result if isinstance(result, list) else [result] for result in results]
         return [[sequence["translation_text"] for sequence in result] for result in results]
+
+
+class EngineWriter:
+    """Translates with CTranslate2 instead of our model."""
+
+    def __init__(self, model: Any, tokenizer: Any, options: GenerationOptions):
+        from .convert.to_ctranslate2 import EngineTranslator
+
+        if options.sample:
+            raise ValueError("--engine ctranslate2 searches and does not sample; remove --sample or --engine")
+        self.translate = EngineTranslator(model, tokenizer)
+        self.tokenizer, self.options = tokenizer, options
+        self.max_length, self.positions = length_limit(model.config, tokenizer), position_limit(model.config)
+        self.max_new_tokens = options.max_new_tokens or model.generation_config.max_new_tokens
+        self.num_truncated = 0
+
+    def __call__(self, texts: list[str]) -> list[list[str]]:
+        self.num_truncated += _count_longer(self.tokenizer, texts, self.max_length)
+        is_limited = self.max_length is not None
+        sources = self.tokenizer(texts, truncation=is_limited, max_length=self.max_length)["input_ids"]
+        limits = [self.max_new_tokens or default_max_new_tokens(len(ids), self.positions) for ids in sources]
+        results = self.translate(sources, self.options.num_beams, limits, self.options.num_return_sequences)
+        return [[self.tokenizer.decode(ids, skip_special_tokens=True) for ids in group] for group in results]
 
 
 class TextContinuer:
@@ -169,14 +192,18 @@ def load_text_writer(
     trust_remote_code: bool = False,
     only_translation: bool = False,
     dtype: str | None = None,
-) -> TranslationWriter | TextContinuer | MaskFiller:
+    engine: str | None = None,
+) -> TranslationWriter | EngineWriter | TextContinuer | MaskFiller:
     """Load a checkpoint as the writer of its task; a head that was not saved would be random, so none is added.
 
     Args:
         only_translation: Reject checkpoints of any other task.
         dtype: float32, bfloat16 or auto; the checkpoint's own by default.
+        engine: `ctranslate2` to translate with it.
     """
-    torch_device = find_device(device)
+    if engine not in (None, "ctranslate2"):
+        raise ValueError(f"--engine must be ctranslate2, got {engine!r}; leave it out to run the model itself")
+    torch_device = find_device("cpu" if engine else device)
     config = load_config(name, trust_remote_code)
     task = TASKS[task_of_class(saved_class(config)) or "feature_extraction"]
     if task.writer is None:
@@ -193,7 +220,8 @@ def load_text_writer(
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
     if dtype is not None:
         model = model.to(choose_dtype(dtype, model))
-    return task.code("writer")(model, load_tokenizer(name, trust_remote_code), options)
+    writer = task.code("writer") if engine is None else EngineWriter
+    return writer(model, load_tokenizer(name, trust_remote_code), options)
 
 
 def find_device(name: str | None) -> torch.device:

@@ -20,7 +20,6 @@ from transformers import (
     AutoModelForQuestionAnswering,
     AutoModelForSeq2SeqLM,
     PreTrainedModel,
-    StoppingCriteria,
     StoppingCriteriaList,
 )
 from transformers.pipelines import PIPELINE_REGISTRY
@@ -29,10 +28,17 @@ from transformers.pipelines.base import ChunkPipeline, Pipeline
 from .checkpoints import length_limit, position_limit
 from .data.question_answering import NOT_CONTEXT, encode_question_answering
 from .explain.inference import use_eager_attention
+from .models.blocks_generation import RowLengthCriteria
 
 # Default maximum length of a translation: 3 times the source plus 100 tokens. Some outputs are much longer than their
 # source (4 digits are 36 letters); a trained model emits the end-of-sequence token long before.
 SOURCE_LENGTH_FACTOR, EXTRA_LENGTH = 3, 100
+
+
+def default_max_new_tokens(source_length: int, positions: int | None) -> int:
+    """The maximum length of a translation, unless the user or the checkpoint sets one."""
+    limit = source_length * SOURCE_LENGTH_FACTOR + EXTRA_LENGTH
+    return limit if positions is None else min(limit, positions)
 
 
 class _TextPipeline(Pipeline):
@@ -120,14 +126,14 @@ class EduTranslationPipeline(_TextPipeline):
 
     def _with_default_length(self, attention_mask: torch.Tensor, generate_kwargs: dict[str, Any]) -> dict[str, Any]:
         """Options with a maximum length per row, so that a batch generates what its rows generate one by one."""
-        limits = attention_mask.sum(dim=1) * SOURCE_LENGTH_FACTOR + EXTRA_LENGTH  # (B,)
         positions = position_limit(self.model.config)
-        limits = limits if positions is None else limits.clamp(max=positions)
+        lengths = attention_mask.sum(dim=1).tolist()
+        limits = torch.tensor([default_max_new_tokens(length, positions) for length in lengths])  # (B,)
         # One more than the longest row: generate() may treat its last step specially (forced_eos_token_id).
         options = self._prepare_generate_kwargs(
             generate_kwargs, return_dict_in_generate=False, max_new_tokens=int(limits.max()) + 1
         )
-        criteria = StoppingCriteriaList([*(options.get("stopping_criteria") or []), _RowLengthCriteria(limits)])
+        criteria = StoppingCriteriaList([*(options.get("stopping_criteria") or []), RowLengthCriteria(limits)])
         return options | {"stopping_criteria": criteria}
 
     def _cross_attention(self, source: dict[str, torch.Tensor], sequences: torch.Tensor) -> torch.Tensor:
@@ -169,18 +175,6 @@ class EduTranslationPipeline(_TextPipeline):
         while ids and ids[-1] == config.pad_token_id:  # stopped by its own limit while other rows went on
             ids = ids[:-1]
         return ids
-
-
-class _RowLengthCriteria(StoppingCriteria):
-    """Stops each row at its own number of new tokens."""
-
-    def __init__(self, limits: torch.Tensor):
-        self.limits = limits
-
-    def __call__(self, input_ids: torch.Tensor, scores: Any, **kwargs: Any) -> torch.Tensor:
-        # The beams of one source are neighbouring rows.
-        limits = self.limits.to(input_ids.device).repeat_interleave(len(input_ids) // len(self.limits))
-        return input_ids.shape[1] - 1 >= limits
 
 
 class EduQuestionAnsweringPipeline(_TextPipeline, ChunkPipeline):

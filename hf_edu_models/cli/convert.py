@@ -13,13 +13,22 @@ from .options import Model
 def convert(
     source: Model,
     destination: Annotated[Path, typer.Argument(help="Output folder; must be new or empty.")],
+    to: Annotated[
+        str | None,
+        typer.Option(help="`ctranslate2` for CTranslate2 (Transformer, GPT and BERT); default the other library."),
+    ] = None,
 ) -> None:
-    """Convert a BERT, GPT-2, OpenAI GPT or Marian checkpoint to our model class, or ours to transformers' own."""
+    """Convert a BERT, GPT-2, OpenAI GPT or Marian checkpoint to our model class, or ours to transformers' own.
+
+    hf-edu convert runs/transformer transformer-ct2 --to ctranslate2
+    """
     from ..convert.conversion import convert_checkpoint
 
+    if to not in (None, "ctranslate2"):
+        raise ValueError(f"--to must be ctranslate2, got {to!r}; leave it out to convert to or from transformers")
     console = Console()
     with console.status(f"converting {source}"):
-        done = convert_checkpoint(source, destination)
+        done = convert_checkpoint(source, destination, to)
     tokenizer = "with its tokenizer" if done.has_tokenizer else "no tokenizer found"
     console.print(f"{done.source_class} -> {done.destination_class}, {done.parameters:,} parameters, {tokenizer}")
     console.print(Text(f"saved in {destination}"))

@@ -37,6 +37,12 @@ def generate(
     device: Device = None,
     dtype: Dtype = None,
     cpu_kernels: CpuKernels = "auto",
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="`ctranslate2` to translate with CTranslate2, if it is installed; a Transformer's runs only."
+        ),
+    ] = None,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Generate text: translate, continue a prompt, or fill in masked tokens.
@@ -59,7 +65,7 @@ def generate(
     )
     check_files(text, file, out)
     only_translation = context.info_name == "translate"
-    write = load_text_writer(model, options, device, trust_remote_code, only_translation=only_translation, dtype=dtype)
+    write = load_text_writer(model, options, device, trust_remote_code, only_translation, dtype, engine)
     if seed is not None:
         set_seed(seed)
     with open_lines(text, file, out) as lines, enabled(cpu_kernels):

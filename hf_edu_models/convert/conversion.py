@@ -7,14 +7,16 @@ import json
 import os
 import shutil
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel
 from transformers.utils import cached_file
 
-from ..checkpoints import explain_missing, quiet
+from ..checkpoints import explain_missing, load_model, quiet
 from .families import FAMILIES, Family
 from .mapping import check_no_weight_lost, convert, counterpart_of, family_of, is_ignorable, model_class_named
+from .to_ctranslate2 import require_ctranslate2, save_ctranslate2
 
 _TOKENIZER_FILES = """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja
@@ -97,31 +99,45 @@ class Conversion:
     has_tokenizer: bool
 
 
-def convert_checkpoint(source: str, destination: Path) -> Conversion:
+def convert_checkpoint(source: str, destination: Path, to: str | None = None) -> Conversion:
     """Save a checkpoint of one side as a checkpoint of the other: weights, configs and tokenizer, or nothing at all.
 
     Args:
         source: a folder or Hub id; one of our checkpoints becomes transformers', one of transformers' becomes ours.
         destination: a folder that is empty or does not exist.
+        to: `ctranslate2` for a checkpoint of CTranslate2.
     """
     source, destination = str(source), Path(destination).resolve()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise ValueError(f"{destination} exists and is not empty; choose another folder or empty it first")
-    model = _load(source)
-    to_edu = not _is_edu(model.config)
-    converted = convert(model, to_edu)
+    save = partial(_save_other_side if to is None else _save_for_engine, source)
     unfinished = destination.with_name(f".{destination.name}.{os.getpid()}.unfinished")
     unfinished.mkdir(parents=True)
     try:
-        with quiet():
-            converted.save_pretrained(unfinished)
-        has_tokenizer = _copy_tokenizer(source, unfinished, family_of(model.config, to_edu).tokenizer_class)
+        done = save(unfinished)
         if destination.exists():
             destination.rmdir()  # not every system renames onto an empty folder
         unfinished.rename(destination)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
+    return done
+
+
+def _save_other_side(source: str, folder: Path) -> Conversion:
+    model = _load(source)
+    to_edu = not _is_edu(model.config)
+    converted = convert(model, to_edu)
+    with quiet():
+        converted.save_pretrained(folder)
+    has_tokenizer = _copy_tokenizer(source, folder, family_of(model.config, to_edu).tokenizer_class)
     return Conversion(type(model).__name__, type(converted).__name__, converted.num_parameters(), has_tokenizer)
+
+
+def _save_for_engine(source: str, folder: Path) -> Conversion:
+    require_ctranslate2()
+    model, tokenizer = load_model(source)
+    loader = save_ctranslate2(model, tokenizer, folder)
+    return Conversion(type(model).__name__, f"ctranslate2.{loader}", model.num_parameters(), True)
 
 
 def _copy_tokenizer(source: str, destination: Path, default_class: str) -> bool:

@@ -19,11 +19,11 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from .blocks_cache import cache_source
 from .blocks_generation import is_as_written
 from .blocks_losses import is_plain_linear
+from .blocks_packed_linear import Function, can_pack, read_linear
 from .blocks_search import Stepper
 from .blocks_transformer import TransformerLayer
 
 _FIRST_TOKENS = 32  # a new cache has memory for so many
-Function = Callable[[Tensor], Tensor]
 
 
 def can_read_weights(*modules: nn.Module) -> bool:
@@ -31,13 +31,6 @@ def can_read_weights(*modules: nn.Module) -> bool:
     inner = [module for top in modules for module in top.modules()]
     linear = [module for module in inner if isinstance(module, nn.Linear)]
     return all(map(is_as_written, inner)) and all(map(is_plain_linear, linear))
-
-
-def _read_linear(module: nn.Module) -> Function:
-    """The layer as a function; a call of the module looks its weights up first."""
-    if not isinstance(module, nn.Linear):
-        return module.forward
-    return partial(F.linear, weight=module.weight, bias=module.bias)
 
 
 def _read_norm(norm: nn.LayerNorm) -> Function:
@@ -61,20 +54,24 @@ class FastLayer(NamedTuple):
     aggregate: Function
 
     @classmethod
-    def read(cls, layer: TransformerLayer) -> "FastLayer":
+    def read(cls, layer: TransformerLayer, rows: int) -> "FastLayer":
+        """
+        Args:
+            rows: pack the weights for so many, or not if it is 0.
+        """
         attention, feed = layer.self_attention, layer.feed_forward
         cross = getattr(layer, "cross_attention", None)
         return cls(
             _read_norm(layer.self_residual.norm),
-            _read_linear(attention.qkv_proj),
-            _read_linear(attention.output),
+            read_linear(attention.qkv_proj, rows),
+            read_linear(attention.output, rows),
             None if cross is None else _read_norm(layer.cross_residual.norm),
-            _read_linear(nn.Identity() if cross is None else cross.q_proj),
-            _read_linear(nn.Identity() if cross is None else cross.output),
+            read_linear(nn.Identity() if cross is None else cross.q_proj, rows),
+            read_linear(nn.Identity() if cross is None else cross.output, rows),
             _read_norm(layer.feed_residual.norm),
-            _read_linear(feed.inner_proj),
+            read_linear(feed.inner_proj, rows),
             feed.activation.forward,
-            _read_linear(feed.outer_proj),
+            read_linear(feed.outer_proj, rows),
             attention.aggregate,
         )
 
@@ -97,12 +94,14 @@ class AttentionStepper(Stepper):
 
     source: Source | None = None  # of an encoder-decoder
 
-    def __init__(self, model: Any, lm_head: nn.Linear, num_beams: int):
-        config, weight = model.config, lm_head.weight
+    def __init__(self, model: Any, lm_head: nn.Module, num_sentences: int, num_beams: int):
+        config, weight = model.config, next(model.parameters())
+        rows = num_sentences * num_beams
+        rows = rows if can_pack([lm_head, *model.layers.modules()], rows) else 0
         self.beams, self.norm_first, self.heads = num_beams, config.norm_first, config.num_attention_heads
         self.head_size = config.hidden_size // self.heads
-        self.layers = [FastLayer.read(layer) for layer in model.layers]
-        self.final_norm, self.lm_head = model.final_norm.forward, _read_linear(lm_head)
+        self.layers = [FastLayer.read(layer, rows) for layer in model.layers]
+        self.final_norm, self.lm_head = model.final_norm.forward, read_linear(lm_head, rows)
         self.used = self.prompt = 0  # slots that are filled, and those of the prompt
         self.cached = weight.new_empty(len(self.layers), 2, 0, 0, self.head_size)  # keys and values (N * H, P, K)
         self.mask = self.nothing_hidden = weight.new_zeros(1, 1, 1)  # added to scores; (N, M, P) if it hides anything
@@ -231,20 +230,20 @@ class TransformerStepper(AttentionStepper):
         self,
         decoder: Any,
         embed_tokens: nn.Module,
-        lm_head: nn.Linear,
+        lm_head: nn.Module,
         prompts: Tensor,
         num_beams: int,
         encoder_outputs,
         source_mask: Tensor | None,
     ):
-        super().__init__(decoder, lm_head, num_beams)
+        super().__init__(decoder, lm_head, len(prompts), num_beams)
         mask = self.nothing_hidden
         if source_mask is not None and not bool(source_mask.all()):
             mask = self.hide(source_mask == 0)[:, None, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
         pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in encoder_outputs.keys_and_values]
         self.source, self.encoder_outputs = Source(pairs, mask), encoder_outputs
         self.embed_tokens, self.embeddings, self.prompts = embed_tokens.forward, decoder.embed, prompts
-        self.positions = lm_head.weight.new_empty(0)  # a table, computed for some positions at a time
+        self.positions = self.mask.new_empty(0)  # a table, computed for some positions at a time
         self.past = 0  # tokens read
 
     def first_logits(self) -> Tensor:
@@ -275,9 +274,9 @@ class GPTStepper(AttentionStepper):
     """
 
     def __init__(
-        self, model: Any, lm_head: nn.Linear, num_beams: int, outputs, positions: Tensor, attention_mask: Tensor | None
+        self, model: Any, lm_head: nn.Module, num_beams: int, outputs, positions: Tensor, attention_mask: Tensor | None
     ):
-        super().__init__(model, lm_head, num_beams)
+        super().__init__(model, lm_head, len(positions), num_beams)
         self.embed_tokens, self.embed_positions = model.embed_tokens.forward, model.embed_positions.forward
         self.logits = self.lm_head(outputs.last_hidden_state[:, -1])
         self.positions = positions.repeat_interleave(num_beams)

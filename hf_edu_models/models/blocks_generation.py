@@ -30,18 +30,32 @@ _PROCESSORS = {
     logits_process.SuppressTokensLogitsProcessor,
     logits_process.SuppressTokensAtBeginLogitsProcessor,
 }
-_CRITERIA = {stopping_criteria.MaxLengthCriteria, stopping_criteria.EosTokenCriteria}
+_LIBRARIES = ("torch.nn.modules", "torch.ao.nn.quantized.dynamic", "transformers.activations")
 _MODEL_INPUTS = {"attention_mask", "position_ids", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 _IGNORED = {"tokenizer", "assistant_tokenizer"}  # no option that needs them gets here
 _SWITCHED_OFF = ("do_sample", "output_attentions", "output_hidden_states", "is_assistant", "low_memory")
 _NOT_SET = ("cache_implementation", "prefill_chunk_size")
 
 
+class RowLengthCriteria(stopping_criteria.StoppingCriteria):
+    """Stops each sequence of an encoder-decoder at its own number of new tokens (N,)."""
+
+    def __init__(self, limits: Tensor):
+        self.limits = limits
+
+    def __call__(self, input_ids: Tensor, scores, **kwargs) -> Tensor:
+        # The beams of one source are neighbouring rows.
+        limits = self.limits.to(input_ids.device).repeat_interleave(len(input_ids) // len(self.limits))
+        return input_ids.shape[1] - 1 >= limits
+
+
+_CRITERIA = {stopping_criteria.MaxLengthCriteria, stopping_criteria.EosTokenCriteria, RowLengthCriteria}
+
+
 def is_as_written(module: nn.Module) -> bool:
     """Whether a call of the module does what its file says: no subclass from elsewhere, no hook, no new `forward`."""
     hooks = (module._forward_pre_hooks, module._forward_hooks)
-    package = __name__.rpartition(".")[0]
-    is_known = type(module).__module__.startswith((package, "torch.nn.modules", "transformers.activations"))
+    is_known = type(module).__module__.startswith((__name__.rpartition(".")[0], *_LIBRARIES))
     return is_known and "forward" not in vars(module) and not any(hooks)
 
 
@@ -51,6 +65,7 @@ class SearchedGeneration(CheckedGeneration):
     model: Any
     lm_head: Any
     device: torch.device
+    dtype: torch.dtype
     modules: Callable
 
     def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:
@@ -94,18 +109,17 @@ class SearchedGeneration(CheckedGeneration):
             stepper = self.make_stepper(prompts, config.num_beams, config.max_length, inputs)
             if stepper is None:
                 return None
-            result = run(stepper, prompts, _options(config, logits_processor))
+            result = run(stepper, prompts, _options(config, logits_processor, stopping_criteria))
         if not config.return_dict_in_generate:
             return result.sequences.clone()
         return _output(result, config, stepper, self.config.is_encoder_decoder)
 
     def is_plain(self) -> bool:
         """Whether the steppers, which pass by `forward`, compute what it would."""
-        dtype = self.lm_head.weight.dtype if isinstance(self.lm_head, nn.Linear) else None
         is_mixed = torch.is_autocast_enabled(self.device.type)
         if any(module.training for module in self.modules()):
             return False
-        if is_mixed or dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
+        if is_mixed or self.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
             return False
         return all(map(is_as_written, (self, self.model))) and not nn.modules.module._has_any_global_hook()
 
@@ -113,6 +127,8 @@ class SearchedGeneration(CheckedGeneration):
 def _are_known(processors, criteria, config, inputs: dict) -> bool:
     """Whether the searches have all options."""
     cache = inputs.get("past_key_values")
+    if config._eos_token_tensor is None and any(type(criterion) is RowLengthCriteria for criterion in criteria):
+        return False  # transformers then goes on behind the limit of a row
     return (
         all(type(processor) in _PROCESSORS for processor in processors)
         and all(type(criterion) in _CRITERIA for criterion in criteria)
@@ -124,7 +140,7 @@ def _are_known(processors, criteria, config, inputs: dict) -> bool:
     )
 
 
-def _options(config, processors) -> SearchOptions:
+def _options(config, processors, criteria) -> SearchOptions:
     ends, padding = config._eos_token_tensor, config._pad_token_tensor
     ends = [] if ends is None else ends.tolist()
     if config.num_beams > 1:  # transformers' rule, by which a padding id of 0 counts as none
@@ -139,6 +155,7 @@ def _options(config, processors) -> SearchOptions:
         config.early_stopping,
         config.num_return_sequences,
         bool(config.return_dict_in_generate),
+        next((criterion.limits + 1 for criterion in criteria if type(criterion) is RowLengthCriteria), None),
     )
 
 

@@ -51,6 +51,7 @@ class SearchOptions:
         process: transformers' logits processors, of those that read the length alone.
         num_beams, length_penalty, early_stopping, num_return_sequences: as in `GenerationConfig`.
         record: keep scores and logits of each step, for all rows: no sentence is dropped.
+        row_limits: (N,), the maximum length of each sentence, where it is lower.
     """
 
     max_length: int
@@ -62,6 +63,7 @@ class SearchOptions:
     early_stopping: bool | str = False
     num_return_sequences: int = 1
     record: bool = False
+    row_limits: Tensor | None = None
 
 
 @dataclass
@@ -84,6 +86,7 @@ def greedy_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> 
     rows = torch.arange(batch, device=prompts.device)  # the sentence that each row continues
     ends = set(options.eos_token_ids)
     finished: set[int] = set()  # the rows that have their end
+    limits = [options.max_length] * batch if options.row_limits is None else options.row_limits.tolist()
     logits = stepper.first_logits()
     for position in range(start, options.max_length):
         logits = logits.float()
@@ -98,13 +101,16 @@ def greedy_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> 
         if options.record:
             result.scores.append(scores)
             result.logits.append(logits)
-        finished.update(row for row, token in enumerate(tokens.tolist()) if token in ends)
+        for row, (token, limit) in enumerate(zip(tokens.tolist(), limits, strict=True)):
+            if token in ends or position + 1 >= limit:
+                finished.add(row)
         if len(finished) == len(rows) or position + 1 == options.max_length:
             break
         if len(finished) * _DROP_SHARE >= len(rows) and not options.record:
-            kept = torch.tensor([row for row in range(len(rows)) if row not in finished], device=rows.device)
+            others = [row for row in range(len(rows)) if row not in finished]
+            kept = torch.tensor(others, device=rows.device)
             stepper.keep(kept)
-            rows, tokens, finished = rows[kept], tokens[kept], set()
+            rows, tokens, finished, limits = rows[kept], tokens[kept], set(), [limits[row] for row in others]
         logits = stepper.step(tokens)
     result.sequences = sequences[:, : position + 1]
     return result
@@ -164,6 +170,8 @@ class BeamSearch:
         parents, tokens = indices // vocabulary, indices % vocabulary
         is_last = position + 1 == self.options.max_length
         ends = torch.ones_like(tokens, dtype=torch.bool) if is_last else torch.isin(tokens, self.ends)
+        if self.options.row_limits is not None:
+            ends |= (position + 1 >= self.options.row_limits.to(self.rows.device)[self.rows])[:, None]
 
         old = self.running
         masked = scores + ends * _IMPOSSIBLE

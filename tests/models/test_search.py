@@ -6,6 +6,10 @@ import pytest
 import torch
 from tiny import CASES, GENERATORS, VOCABULARY, by_name, pad, random_ids
 from torch import nn
+from transformers import StoppingCriteriaList
+
+from hf_edu_models.models.blocks_generation import RowLengthCriteria
+from hf_edu_models.models.blocks_packed_linear import can_pack, read_linear
 
 ENDS = [5, 11, 17, 23]  # several, so that sequences end early
 OPTIONS = {
@@ -132,6 +136,29 @@ def test_a_fuzz_of_options():
             options = {key: value for key, value in options.items() if key not in ("length_penalty", "early_stopping")}
         ours, theirs = generate_both_ways(model, padded_ids(case, draw([1, 3, 9])), **options)
         assert torch.equal(ours, theirs), (seed, case.name, options)
+
+
+@pytest.mark.parametrize("case", **by_name([case for case in GENERATORS if case.task == "translation"]))
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_each_row_stops_at_its_own_limit(case, num_beams):
+    limits = torch.tensor([3, 8, 1, 5, 5])
+    criteria = StoppingCriteriaList([RowLengthCriteria(limits)])
+    options = {"num_beams": num_beams, "stopping_criteria": criteria, "eos_token_id": [5]}
+    ours, theirs = generate_both_ways(spread(case.build()), padded_ids(case, 5), **options)
+    assert torch.equal(ours, theirs)
+    if num_beams == 1:
+        assert ((ours[:, 1:] != 1).sum(dim=1) <= limits).all()
+
+
+def test_packed_weights_are_the_same_layer():
+    """Also on one row, and on rows that are no whole block of memory."""
+    linear, states = nn.Linear(12, 29), torch.randn(7, 24)
+    with torch.no_grad():
+        for rows in (0, 5, 64):
+            function = read_linear(linear, rows if can_pack([linear], rows) else 0)
+            for inputs in (states[:, :12], states[:1, 12:], states.t()[:7, :4].reshape(-1, 4).repeat(1, 3)):
+                torch.testing.assert_close(function(inputs), linear(inputs))
+    assert not can_pack([linear], 1) and not can_pack([linear.double()], 64)
 
 
 def test_a_longer_sequence_outgrows_its_first_memory():
