@@ -30,7 +30,7 @@ _PROCESSORS = {
     logits_process.SuppressTokensLogitsProcessor,
     logits_process.SuppressTokensAtBeginLogitsProcessor,
 }
-_LIBRARIES = ("torch.nn.modules", "torch.ao.nn.quantized.dynamic", "transformers.activations")
+_LIBRARIES = ("torch.nn.modules", "transformers.activations")
 _MODEL_INPUTS = {"attention_mask", "position_ids", "encoder_outputs", "past_key_values", "use_cache", "logits_to_keep"}
 _IGNORED = {"tokenizer", "assistant_tokenizer"}  # no option that needs them gets here
 _SWITCHED_OFF = ("do_sample", "output_attentions", "output_hidden_states", "is_assistant", "low_memory")
