@@ -133,7 +133,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
         """The outputs, then the parts of the new state: reentrant checkpointing sees no tensors inside tuples."""
         run = self.run_fused if implementation == "fused" and self.can_fuse(mask) else self.run_eager
         state = state or self.start(inputs)
-        check_layer_input(inputs, self.input_size, self.cells()[0].input_weight.dtype)
+        check_layer_input(inputs, self.input_size, next(self.parameters()).dtype)
         check_state(state, [(inputs.shape[0], self.state_size)] * self.cell_class.state_tensors, inputs.dtype)
         outputs, state = run(inputs, state, mask)
         return outputs, *state

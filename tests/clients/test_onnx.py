@@ -40,7 +40,7 @@ def test_onnx_runtime_computes_the_same(case, tmp_path):
         assert_close(real_logits(case, outputs, inputs), real_logits(case, expected, inputs), rtol=0, atol=1e-4)
 
 
-@pytest.mark.parametrize("case", quick_or_slow([case for case in ALL if case.rung.name != "hierarchical"], ()))
+@pytest.mark.parametrize("case", quick_or_slow(ALL, ()))
 def test_openvino_computes_the_same(case, tmp_path):
     """`export_model` compares it with the model at other shapes, and raises an error where they differ."""
     pytest.importorskip("openvino")
