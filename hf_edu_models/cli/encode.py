@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchSize, Device, Model, TrustRemoteCode
+from .options import BatchSize, CpuKernels, Device, Model, TrustRemoteCode
 from .text_lines import InputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -26,6 +26,7 @@ def encode(
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale each vector to length one.")] = False,
     batch_size: BatchSize = 32,
     device: Device = None,
+    cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Encode texts as vectors: the hidden states of any model, pooled over the tokens of a text.
@@ -38,6 +39,7 @@ def encode(
     hf-edu encode runs/gpt "two dogs run" "a cat sleeps" --pooling last
     """
     from ..checkpoints import load_model
+    from ..cpu_kernels import enabled
     from ..explain.hidden_states import TextEncoder
     from ..generation import find_device
 
@@ -47,7 +49,7 @@ def encode(
     torch_device = find_device(device)
     network, tokenizer = load_model(model, trust_remote_code)
     encoder = TextEncoder(network.to(torch_device), tokenizer, pooling, layer, normalize, batch_size)
-    with open_lines(text, file, None, has_bar=True if out else None) as lines:
+    with open_lines(text, file, None, has_bar=True if out else None) as lines, enabled(cpu_kernels):
         if out is not None:
             encoder.save(lines.inputs, out, lambda line: lines.write(line, []))
         else:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import BatchSize, Columns, Device, Model, TrustRemoteCode
+from .options import BatchSize, Columns, CpuKernels, Device, Model, TrustRemoteCode
 from .text_lines import InputFile, OutputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -24,6 +24,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     batch_size: BatchSize = 32,
     device: Device = None,
+    cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Predict labels, numbers, tags, answers or choices for new texts, as the model was trained to.
@@ -40,6 +41,7 @@ def predict(
 
     hf-edu predict runs/recurrent-pos --file reviews.csv --columns text=body --json --out tags.jsonl
     """
+    from ..cpu_kernels import enabled
     from ..data.named_values import named_texts
     from ..prediction import is_table, load_predictor, predict_rows, table_rows
 
@@ -51,7 +53,7 @@ def predict(
         table = table_rows(predictor, file, dict(named_texts("columns", columns)))
     elif columns:
         raise ValueError("--columns is for --file with a table (.csv, .tsv, .jsonl, .parquet); remove it")
-    with open_lines(text, file, out, inputs=table) as lines:
+    with open_lines(text, file, out, inputs=table) as lines, enabled(cpu_kernels):
         rows = _rows(predictor, lines.inputs, fields)
         for row, prediction in predict_rows(predictor, rows, lines.is_interactive):
             if as_json:

@@ -9,12 +9,13 @@ PEER is another virtual environment, created with
     pip install numpy pyyaml packaging matplotlib sacrebleu sacremoses sentencepiece subword-nmt tensorboard \
         datasets importlib_metadata
 
-The rounds of all systems are interleaved and their medians compared, so that noise on the machine affects all of them
-alike. Every system has a bidirectional encoder of one layer, additive attention, one decoder layer and a softmax over
-the same vocabulary; embeddings, states and scores have the same sizes. The input of the softmax differs: half of the
-state in Bahdanau et al. (maxout), all of it in JoeyNMT; `--readout linear --maxout 512` makes ours as wide. Training is
-a forward and a backward pass. "share" is the FLOP/s of the matrix products, divided by that of plain products of the
-decoder's shape in the same run.
+The rounds of all systems are interleaved and the medians of their CPU time compared, so that other work on the machine
+affects all of them alike. Every system has a bidirectional encoder of one layer, additive attention, one decoder layer
+and a softmax over the same vocabulary; embeddings, states and scores have the same sizes. The input of the softmax
+differs: half of the state in Bahdanau et al. (maxout), all of it in JoeyNMT; `--readout linear --maxout 512` makes ours
+as wide. Training is a forward and a backward pass. "share" is the FLOP/s of the matrix products, divided by that of one
+large product with the best kernel, MKL's or oneDNN's. `cpu_kernels` chooses the kernels of what runs in this process;
+JoeyNMT has torch's own.
 """
 
 import argparse
@@ -45,6 +46,7 @@ def parse_arguments():
         "--maxout", type=int, help="input size of the softmax; half of --hidden by default, as in the paper"
     )
     parser.add_argument("--cell", choices=("gru", "lstm"), default="gru")
+    parser.add_argument("--cpu-kernels", default="auto", help="auto, off or a choice that a run has saved")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--lengths", type=int, nargs="+", default=LENGTHS)
     parser.add_argument("--only", nargs="+", choices=tuple(CASES), default=tuple(CASES))
@@ -237,6 +239,8 @@ CASES = {
     "greedy": decoding(beams=1),
     "beam-5": decoding(beams=5),
     "greedy-batch-1": decoding(beams=1, batch_size=1),
+    "greedy-batch-32": decoding(beams=1, batch_size=32),
+    "beam-5-batch-1": decoding(beams=5, batch_size=1),
 }
 
 
@@ -250,9 +254,9 @@ class Local:
         if case != "train" and not case.startswith("train") and not hasattr(self.system, "decode"):
             return None
         run = CASES[case](self.system, args, length)
-        start = time.perf_counter()
+        start = time.process_time()
         run()
-        return time.perf_counter() - start
+        return time.process_time() - start
 
     def flops(self, case, args, length):
         with FlopCounterMode(display=False) as counter:
@@ -302,21 +306,13 @@ def serve(args):
         answers.flush()
 
 
-def matrix_peak(args):
-    """GFLOP/s of plain matrix products of the decoder's shape."""
-    size, rows = args.hidden, args.batch
-    left, right = torch.randn(rows, size), torch.randn(4 * size, size)
-    times = []
-    for _ in range(30):
-        start = time.perf_counter()
-        for _ in range(10):
-            F.linear(left, right)
-        times.append(time.perf_counter() - start)
-    return 10 * 2 * rows * size * 4 * size / statistics.median(times) / 1e9
-
-
 def compare(systems, args):
     """Medians over interleaved rounds, for every case and length."""
+    from interleaved import matrix_peaks
+
+    from hf_edu_models import cpu_kernels
+
+    peak = max(matrix_peaks(("off", cpu_kernels.current())).values())
     results = []
     for case in args.only:
         for length in args.lengths:
@@ -329,7 +325,6 @@ def compare(systems, args):
             medians = {name: statistics.median(values) for name, values in times.items() if values}
             row = {"case": case, "length": length, "seconds": medians}
             if case.startswith("train"):
-                peak = matrix_peak(args)
                 rates = {name: systems[name].flops(case, args, length) / medians[name] / 1e9 for name in medians}
                 row |= {"peak": peak, "share": {name: rate / peak for name, rate in rates.items()}}
             print_row(row)
@@ -349,6 +344,8 @@ def print_row(row):
 
 def compare_layers(args):
     """A fused LSTM layer against `nn.LSTM` itself, on a plain and on a packed batch."""
+    from interleaved import medians
+
     from hf_edu_models.models.blocks_recurrent import RecurrentLayer
 
     size, length = args.hidden, 30
@@ -362,20 +359,13 @@ def compare_layers(args):
 
     pairs = {
         "plain": (
-            lambda: layer(inputs, None, None, "fused")[0].sum().backward(),
+            lambda: layer(inputs, None, "fused")[0].sum().backward(),
             lambda: reference(inputs)[0].sum().backward(),
         ),
-        "padded": (lambda: layer(inputs, None, mask, "fused")[0].sum().backward(), packed_reference),
+        "padded": (lambda: layer(inputs, mask, "fused")[0].sum().backward(), packed_reference),
     }
-    for name, runs in pairs.items():
-        times = ([], [])
-        for number in range(3 * args.rounds + 1):
-            for run, values in zip(runs, times, strict=True):
-                start = time.perf_counter()
-                run()
-                if number:
-                    values.append(time.perf_counter() - start)
-        ours, theirs = (statistics.median(values) for values in times)
+    for name, (run, reference_run) in pairs.items():
+        ours, theirs = medians({"ours": run, "theirs": reference_run}, 3 * args.rounds).values()
         print(f"LSTM layer, {name:6}      fused {ours * 1e3:8.1f} ms   nn.LSTM {theirs / ours:5.2f}x", flush=True)
 
 
@@ -384,8 +374,12 @@ def main():
     torch.set_num_threads(args.threads)
     if args.serve:
         return serve(args)
+    from interleaved import machine
+
+    from hf_edu_models import cpu_kernels
+
     print(
-        f"torch {torch.__version__}, {args.threads} thread(s), batch {args.batch}, hidden {args.hidden}, "
+        f"{machine(cpu_kernels.enable(args.cpu_kernels))}, batch {args.batch}, hidden {args.hidden}, "
         f"vocabulary {args.vocab}, cell {args.cell}; a ratio above 1 means that fused is faster"
     )
     systems = {name: Local(Ours(args, name)) for name in ("fused", "eager")}

@@ -4,16 +4,17 @@
     python recipes/benchmarks/bench_scaling.py --rungs gpt bert --lengths 64 256    # some of it
 
 A step is a forward pass, a backward pass and an update of fused AdamW. The lengths (then the batch sizes) of a rung are
-interleaved and their medians compared, so that noise on the machine affects all of them alike. All rungs have the same
-hidden size, vocabulary and number of layers (bahdanau's decoder has one); there is no padding; source and target have
-the same length. The rungs with self-attention are measured with `sdpa` and with `eager`. Attention dropout is off: on a
-CPU, torch's `sdpa` with dropout materialises all weights (`--attention-dropout 0.1` shows it). The recurrent rungs run
-their fused implementation.
+interleaved and the medians of their CPU time compared, so that other work on the machine affects all of them alike. All
+rungs have the same hidden size, vocabulary and number of layers (bahdanau's decoder has one); there is no padding;
+source and target have the same length. The rungs with self-attention are measured with `sdpa` and with `eager`.
+Attention dropout is off: on a CPU, torch's `sdpa` with dropout materialises all weights (`--attention-dropout 0.1`
+shows it). The recurrent rungs run their fused implementation.
 
 "cost a token" is time divided by length times batch size, as a ratio to the smallest size: 1 throughout is linear
 growth. "exponent" is the slope of a step's time on logarithmic axes (1 is linear, 2 quadratic), fitted to all sizes,
 and in brackets to the last two alone: small steps have constant costs, such as the optimizer's. Memory is reported in
 the same way; as in bench_transformer.py it is the peak of torch's allocator above weights, optimizer and batch.
+"resident" is by how much the process itself grows: torch does not count a heap whose free parts are too small to use.
 """
 
 import argparse
@@ -28,15 +29,17 @@ os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # torch's profiler, read on imp
 
 import torch
 from bench_transformer import Comparison, train_step
+from interleaved import machine, medians, resident_growth
 
 import hf_edu_models
+from hf_edu_models import cpu_kernels
 from hf_edu_models.plotting import (
     INK,
+    add_caption,
     check_picture_path,
     colour,
     marker,
     new_figure,
-    note,
     save_figure,
 )
 from hf_edu_models.training import configure_malloc
@@ -82,7 +85,8 @@ class Growth:
     Args:
         axis: What grows, "length" or "batch".
         attention: "sdpa" or "eager"; None for a rung without self-attention.
-        memory: In bytes.
+        memory: In bytes, as torch counts it.
+        resident: Bytes by which the process grows; None where the system does not count them.
     """
 
     rung: str
@@ -91,6 +95,7 @@ class Growth:
     sizes: list[int]
     seconds: list[float]
     memory: list[int]
+    resident: list[int | None]
     cost_a_token: list[float] = field(init=False)
     memory_a_token: list[float] = field(init=False)
     exponents: dict = field(init=False)
@@ -169,14 +174,10 @@ def measure(args, rung, attention, axis):
     sizes = sorted(args.lengths if axis == "length" else args.batches)
     shapes = [(size, args.batch) if axis == "length" else (args.length, size) for size in sizes]
     comparisons = [Comparison(step, {"ours": model}, [make_batch(args, rung, *shape)]) for shape in shapes]
-    times = [[] for _ in comparisons]
-    for number in range(args.rounds + 1):  # the first round is a warm-up
-        for comparison, values in zip(comparisons, times, strict=True):
-            seconds = comparison.seconds("ours")
-            if number:
-                values.append(seconds)
-    medians = [statistics.median(values) for values in times]
-    return Growth(rung, attention, axis, sizes, medians, [comparison.memory("ours") for comparison in comparisons])
+    runs = [partial(comparison.run, "ours") for comparison in comparisons]
+    seconds = list(medians(dict(enumerate(runs)), args.rounds).values())
+    memory = [comparison.memory("ours") for comparison in comparisons]
+    return Growth(rung, attention, axis, sizes, seconds, memory, [resident_growth(run) for run in runs])
 
 
 def measure_all(args):
@@ -195,9 +196,11 @@ def measure_all(args):
 
 def print_growth(growth):
     """Print the ratios, and the time and memory of the largest size."""
+    last = growth.resident[-1]
+    resident = "" if last is None else f", resident {last / 2**20:.0f} MiB"
     for name, ratios, largest in (
         ("seconds", growth.cost_a_token, f"{growth.seconds[-1] * 1e3:.0f} ms"),
-        ("memory", growth.memory_a_token, f"{growth.memory[-1] / 2**20:.0f} MiB"),
+        ("memory", growth.memory_a_token, f"{growth.memory[-1] / 2**20:.0f} MiB{resident}"),
     ):
         line = "  ".join(f"{ratio:5.2f}" for ratio in ratios)
         exponents = growth.exponents[name]
@@ -220,7 +223,9 @@ def draw(args, found):
             axis.set_title(f"{what} of a token by {name}, {fixed}".capitalize())
     figure.legend(*panels[0, 0].get_legend_handles_labels(), loc="outside right upper", frameon=False, handlelength=3.5)
     sizes = f"hidden {args.hidden}, {args.layers} layers, vocabulary {args.vocab:,}"
-    note(figure, f"Training step, {sizes}, {args.threads} thread(s), torch {torch.__version__}; smallest size = 1.")
+    add_caption(
+        figure, f"Training step, {sizes}, {args.threads} thread(s), torch {torch.__version__}; smallest size = 1."
+    )
     return figure
 
 
@@ -259,11 +264,12 @@ def main():
     check(args)
     torch.set_num_threads(args.threads)
     configure_malloc()  # as every recipe does
-    print(
-        f"torch {torch.__version__}, {args.threads} thread(s), hidden {args.hidden}, {args.layers} layers, "
-        f"vocabulary {args.vocab}; ratios to the smallest size, exponent 1 is linear"
-    )
-    found = measure_all(args)
+    with cpu_kernels.enabled() as choice:
+        print(
+            f"{machine(choice)}, hidden {args.hidden}, {args.layers} layers, vocabulary {args.vocab}; "
+            "ratios to the smallest size, exponent 1 is linear"
+        )
+        found = measure_all(args)
     if args.json:
         with open(args.json, "w") as file:
             json.dump([asdict(growth) for growth in found], file, indent=2)

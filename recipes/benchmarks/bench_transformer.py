@@ -3,7 +3,8 @@
     python recipes/benchmarks/bench_transformer.py --sizes mini --rounds 3        # a few minutes on one core
     python recipes/benchmarks/bench_transformer.py                                # every size
 
-The rounds of both models are interleaved and their medians compared, so that noise on the machine affects both alike.
+The rounds of both models are interleaved and the medians of their CPU time compared, so that other work on the machine
+affects both alike; both use the kernels that `cpu_kernels` chooses.
 Both have the same sizes, random weights, dropout of 0.1 and `sdpa` attention, and get the same batches: BERT's have
 uniform lengths from 16 to 128; translation has the lengths of Multi30k's captions, in random order ("shuffled") or
 grouped by length ("grouped"). Training is a forward and a backward pass. Ours has label smoothing of 0.1 and Marian has
@@ -15,15 +16,14 @@ batch), gradients included, as its profiler reports it. Workspace inside matrix 
 
 import argparse
 import json
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import torch
+from interleaved import machine, medians
 from torch.profiler import ProfilerActivity, profile
 from transformers import (
     BertConfig,
@@ -41,6 +41,7 @@ from hf_edu_models import (
     EduBertModel,
     EduTransformerConfig,
     EduTransformerForConditionalGeneration,
+    cpu_kernels,
 )
 
 BERT_SIZES = {  # layers, hidden size, heads, batch
@@ -55,6 +56,7 @@ SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_sta
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--cpu-kernels", default="auto", help="auto, off or a choice that a run has saved")
     parser.add_argument("--rounds", type=int, default=5, help="at size base half as many, but at least three")
     parser.add_argument("--batches", type=int, default=3, help="different batches per round; one at size base")
     parser.add_argument("--bert-vocab", type=int, default=30_522)
@@ -80,12 +82,15 @@ class Comparison:
     batches: list
     measures_memory: bool = False
 
-    def seconds(self, name):
-        """Mean time of one step over the batches."""
-        start = time.perf_counter()
+    def run(self, name):
+        """One step on every batch."""
         for batch in self.batches:
             self.step(self.models[name], batch)
-        return (time.perf_counter() - start) / len(self.batches)
+
+    def seconds(self, rounds):
+        """Median time of one step, by model."""
+        found = medians({name: partial(self.run, name) for name in self.models}, rounds)
+        return {name: value / len(self.batches) for name, value in found.items()}
 
     def padding(self):
         """Fraction of padding in the source and, if there is one, the target."""
@@ -291,10 +296,10 @@ def smoothing(args, size):
     return Comparison(train_step, models, list(translation_batches(args, size, grouped=False)), measures_memory=True)
 
 
-def translation_generation(beams):
+def translation_generation(beams, batch_size):
     def comparison(args, size):
         models = {"ours": our_transformer(args, size), "marian": marian(args, size)}
-        batches = list(translation_batches(args, size, grouped=False, batch_size=32))
+        batches = list(translation_batches(args, size, grouped=False, batch_size=batch_size))
         batches = [{name: batch[name] for name in ("input_ids", "attention_mask")} for batch in batches]
         return Comparison(partial(generate_step, beams=beams, new_tokens=args.new_tokens), models, batches)
 
@@ -308,8 +313,10 @@ CASES = {
     "transformer-train-shuffled": (TRANSLATION_SIZES, translation_training(grouped=False)),
     "transformer-train-grouped": (TRANSLATION_SIZES, translation_training(grouped=True)),
     "transformer-smoothing": (TRANSLATION_SIZES, smoothing),
-    "transformer-generate-greedy": (TRANSLATION_SIZES, translation_generation(beams=1)),
-    "transformer-generate-beam-5": (TRANSLATION_SIZES, translation_generation(beams=5)),
+} | {
+    f"transformer-generate-{name}-{batch_size}": (TRANSLATION_SIZES, translation_generation(beams, batch_size))
+    for name, beams in (("greedy", 1), ("beam-5", 5))
+    for batch_size in (1, 32, 64)
 }
 
 
@@ -323,14 +330,8 @@ def compare(args):
                 continue
             comparison = make_comparison(args, size)
             rounds = max(3, args.rounds // 2) if size == "base" else args.rounds
-            times = {name: [] for name in comparison.models}
-            for number in range(rounds + 1):  # the first round is a warm-up
-                for name in comparison.models:
-                    seconds = comparison.seconds(name)
-                    if number:
-                        times[name].append(seconds)
-            medians = {name: statistics.median(values) for name, values in times.items()}
-            row = {"case": case, "size": size, "seconds": medians, "padding": comparison.padding()}
+            seconds = comparison.seconds(rounds)
+            row = {"case": case, "size": size, "seconds": seconds, "padding": comparison.padding()}
             if comparison.measures_memory:
                 row["memory"] = {name: comparison.memory(name) for name in comparison.models}
             print_row(row)
@@ -341,7 +342,7 @@ def compare(args):
 def print_row(row):
     ours, peer = row["seconds"].values()
     _, name = row["seconds"]
-    parts = [f"{row['case']:27} {row['size']:5}  ours {ours * 1e3:8.1f} ms", f"{name:>12} {peer / ours:5.2f}x"]
+    parts = [f"{row['case']:30} {row['size']:5}  ours {ours * 1e3:8.1f} ms", f"{name:>12} {peer / ours:5.2f}x"]
     parts.append(f"padding {row['padding']:4.0%}")
     if "memory" in row:
         our_bytes, peer_bytes = row["memory"].values()
@@ -352,8 +353,9 @@ def print_row(row):
 def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
-    print(f"torch {torch.__version__}, {args.threads} thread(s); a ratio above 1 means that ours is faster or smaller")
-    results = compare(args)
+    with cpu_kernels.enabled(args.cpu_kernels) as choice:
+        print(f"{machine(choice)}; a ratio above 1 means that ours is faster or smaller")
+        results = compare(args)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(results, file, indent=2)

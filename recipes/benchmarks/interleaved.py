@@ -36,9 +36,9 @@ def machine(choice):
     return f"{cpu}, torch {torch.__version__}, {torch.get_num_threads()} thread(s), kernels {choice}"
 
 
-def matrix_peaks(choices, rounds=15, sizes=(1024, 512, 1024)):
+def matrix_peaks(choices, rounds=15):
     """GFLOP/s of one large matrix product with each choice of `cpu_kernels`."""
-    rows, inner, columns = sizes
+    rows, inner, columns = 1024, 512, 1024
     left, right = torch.rand(rows, inner), torch.rand(columns, inner)
     functions = {choice: with_kernels(choice, lambda: F.linear(left, right)) for choice in choices}
     return {name: 2 * rows * inner * columns / seconds / 1e9 for name, seconds in medians(functions, rounds).items()}

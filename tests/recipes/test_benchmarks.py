@@ -45,6 +45,7 @@ def test_scaling_measures_every_rung_at_every_size(tmp_path):
         for growth in own:
             assert growth["sizes"] == sizes and min(growth["seconds"]) > 0
             assert growth["memory"] == sorted(growth["memory"])  # more tokens, more memory
+            assert all(value is None or value >= 0 for value in growth["resident"])
             assert growth["cost_a_token"][0] == growth["memory_a_token"][0] == 1
 
 
@@ -117,3 +118,29 @@ def test_startup_counts_cpu_time_and_reports_a_failure(load):
     assert benchmark.cpu_seconds("import time; time.sleep(2)") < 1  # no test depends on a clock: sleep takes no CPU
     with pytest.raises(SystemExit, match="no_such_module"):
         benchmark.cpu_seconds("import no_such_module")
+
+
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="no count of resident memory")
+def test_resident_growth_is_that_of_the_peak(load):
+    measure = load("interleaved").resident_growth
+    kept = measure(lambda: torch.ones(2**26, dtype=torch.uint8))  # freed when the function returns
+    assert 2**26 <= kept < 2**27 and measure(lambda: None) < 2**22
+
+
+def test_training_has_a_share_of_the_best_peak(tmp_path):
+    file = tmp_path / "figures.json"
+    run("bench_training.py", "--rungs", "gpt", "--rounds", 1, "--cpu-kernels", "onednn:20,20,20", "--json", file)
+    (row,) = json.loads(file.read_text())
+    rates = {name: share * max(row["peaks"].values()) * row["seconds"][name] for name, share in row["shares"].items()}
+    assert rates["MKL"] == pytest.approx(rates["chosen"])  # the same products, however long they take
+    assert len(row["peaks"]) == 2 and min(row["seconds"].values()) > 0
+
+
+def test_every_encoder_gives_our_vectors(tmp_path):
+    file = tmp_path / "figures.json"
+    pytest.importorskip("sentence_transformers")
+    run("bench_encode.py", "--texts", 5, "--batch", 2, "--vocab", 50, "--rounds", 1, "--json", file)
+    rows = {row["system"]: row for row in json.loads(file.read_text())}
+    assert {"ours", "ours, bfloat16", "sentence-transformers"} <= set(rows)
+    for name, row in rows.items():
+        assert row["difference"] < (0.1 if "bfloat16" in name else 1e-4)

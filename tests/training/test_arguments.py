@@ -270,6 +270,14 @@ def test_a_resumed_run_keeps_its_cpu_kernels(tmp_path, monkeypatch):
         parse("--dataset", "reverse", "--cpu_kernels", "fast")
 
 
+def test_a_preset_reads_its_own_file_only(monkeypatch):
+    read = []
+    load = presets.yaml.safe_load
+    monkeypatch.setattr(presets.yaml, "safe_load", lambda text: read.append(text) or load(text))
+    load_preset("multi30k", "bahdanau")
+    assert len(read) == 1
+
+
 def test_resuming_without_a_checkpoint_starts_a_new_run(tmp_path):
     assert start(tmp_path, resume=True).checkpoint is None
 
