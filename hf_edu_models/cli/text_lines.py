@@ -15,6 +15,8 @@ from typing import Annotated, Any, BinaryIO, TextIO
 import typer
 from rich.console import Console
 
+from ..redaction import make_visible
+
 _SECONDS_BETWEEN_LOGS = 60
 Texts = Annotated[list[str] | None, typer.Argument(help="Input texts; default the lines of --file or stdin.")]
 InputFile = Annotated[Path | None, typer.Option(help="Input file, one text per line.")]
@@ -36,8 +38,13 @@ class Lines:
     report: Callable[[int], None]
 
     def write(self, line: str, outputs: Iterable[str]) -> None:
-        """Write the outputs of a line. Output n belongs to input n, so an output must be a single line."""
-        self.output.writelines(" ".join(output.splitlines()) + "\n" for output in outputs)
+        """Write the outputs of a line. Output n belongs to input n, so an output must be a single line.
+
+        A terminal would obey control characters that a model wrote; a file or a pipe gets them as they are.
+        """
+        rows = [" ".join(output.splitlines()) for output in outputs]
+        rows = [make_visible(row) for row in rows] if self.output.isatty() else rows
+        self.output.writelines(f"{row}\n" for row in rows)
         self.output.flush()
         self.report(len(line.encode()) + 1)
 

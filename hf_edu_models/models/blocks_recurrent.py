@@ -238,7 +238,7 @@ class RecurrentStack(nn.Module):
         return outputs, new_states
 
 
-def init_cell_biases(cell: RNNCell, forget_gate_bias: float) -> None:
+def _init_cell_biases(cell: RNNCell, forget_gate_bias: float) -> None:
     """Biases are initialised to zero, except that of the LSTM's forget gate."""
     bias = torch.zeros_like(cell.input_bias)
     if isinstance(cell, LSTMCell):
@@ -252,14 +252,26 @@ def init_uniformly(module: nn.Module, bound: float, forget_gate_bias: float) -> 
     if isinstance(module, RNNCell):
         init.uniform_(module.input_weight, -bound, bound)
         init.uniform_(module.state_weight, -bound, bound)
-        init_cell_biases(module, forget_gate_bias)
+        _init_cell_biases(module, forget_gate_bias)
     elif isinstance(module, nn.Linear | nn.Embedding):
         init.uniform_(module.weight, -bound, bound)
         if getattr(module, "bias", None) is not None:
             init.zeros_(module.bias)
 
 
-def orthogonal_blocks(weight: Tensor, blocks: int) -> Tensor:
+def init_orthogonally(module: nn.Module, std: float, forget_gate_bias: float) -> None:
+    """Normal with deviation `std`; recurrent matrices orthogonal, gate by gate (Bahdanau et al. 2015, App. B.1)."""
+    if isinstance(module, RNNCell):
+        init.normal_(module.input_weight, std=std)
+        init.copy_(module.state_weight, _orthogonal_blocks(module.state_weight, module.gates))
+        _init_cell_biases(module, forget_gate_bias)
+    elif isinstance(module, nn.Linear | nn.Embedding):
+        init.normal_(module.weight, std=std)
+        if getattr(module, "bias", None) is not None:
+            init.zeros_(module.bias)
+
+
+def _orthogonal_blocks(weight: Tensor, blocks: int) -> Tensor:
     """An orthogonal matrix for each gate, one below the other, in the shape of `weight`."""
     values = torch.empty_like(weight)
     for block in values.chunk(blocks):

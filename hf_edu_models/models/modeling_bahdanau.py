@@ -23,7 +23,7 @@ from .blocks_dropout import Dropout
 from .blocks_fused_attention import SourceProjection, StepWeights, attend_fused, project_source
 from .blocks_masks import first_token, update_where
 from .blocks_readout import READOUTS
-from .blocks_recurrent import CELLS, RNNCell, State, init_cell_biases, orthogonal_blocks
+from .blocks_recurrent import CELLS, State, init_orthogonally
 from .blocks_recurrent_seq2seq import RecurrentEncoder, RecurrentSeq2SeqModel
 from .blocks_scan import scan_steps
 from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods
@@ -126,18 +126,11 @@ class EduBahdanauPreTrainedModel(Seq2SeqMethods, StatefulPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         """The paper's App. B.1 on parameter initialization."""
         std = self.config.initializer_range
-        if isinstance(module, RNNCell):
-            init.normal_(module.input_weight, std=std)
-            init.copy_(module.state_weight, orthogonal_blocks(module.state_weight, module.gates))
-            init_cell_biases(module, self.config.forget_gate_bias)
-        elif isinstance(module, AdditiveScore):
+        init_orthogonally(module, std, self.config.forget_gate_bias)
+        if isinstance(module, AdditiveScore):
             init.normal_(module.query_weight, std=0.1 * std)
             init.normal_(module.key_weight, std=0.1 * std)
             init.zeros_(module.score_vector)
-        elif isinstance(module, nn.Linear | nn.Embedding):
-            init.normal_(module.weight, std=std)
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
 
 
 class EduBahdanauEncoder(RecurrentEncoder, EduBahdanauPreTrainedModel):

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
-from transformers import initialization as init
 from transformers.modeling_outputs import SequenceClassifierOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
@@ -24,7 +23,7 @@ from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS
-from .blocks_recurrent import RecurrentLayer, RNNCell, init_cell_biases, orthogonal_blocks
+from .blocks_recurrent import RecurrentLayer, init_orthogonally
 from .configuration_hierarchical import EduHierarchicalConfig
 
 
@@ -68,15 +67,7 @@ class EduHierarchicalPreTrainedModel(EduPreTrainedModel):
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        std = self.config.initializer_range
-        if isinstance(module, RNNCell):
-            init.normal_(module.input_weight, std=std)
-            init.copy_(module.state_weight, orthogonal_blocks(module.state_weight, module.gates))
-            init_cell_biases(module, self.config.forget_gate_bias)
-        elif isinstance(module, nn.Linear | nn.Embedding):
-            init.normal_(module.weight, std=std)
-            if getattr(module, "bias", None) is not None:
-                init.zeros_(module.bias)
+        init_orthogonally(module, self.config.initializer_range, self.config.forget_gate_bias)
 
 
 class EduHierarchicalModel(EduHierarchicalPreTrainedModel):

@@ -361,3 +361,11 @@ def test_an_interrupt_exits_with_130(folder):
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate()
     assert process.returncode == 130 and output == errors == ""
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_control_characters_reach_a_file_but_no_terminal(is_terminal):
+    output = io.StringIO()
+    output.isatty = lambda: is_terminal
+    text_lines.Lines([], False, output, lambda size: None).write("", ["clear\x1b[2J"])
+    assert output.getvalue() == ("clear\\x1b[2J\n" if is_terminal else "clear\x1b[2J\n")
