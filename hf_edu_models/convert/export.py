@@ -101,6 +101,7 @@ def export_model(model: PreTrainedModel, folder: Path, to: str) -> Export:
     axes = {name: {0: any_size, ids.ndim - 1: any_size} for name, ids in example.items()}
     if reads_documents(model.config.model_type):
         axes = {name: dict.fromkeys(range(3), any_size) for name in example}
+    torch.compiler.reset()  # what was recorded in this process before may put guards into the program
     with quiet(), _without_cache(model):
         format.write(model, example, axes, file)
         program, differences = format.open(file), []

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..auto import reads_documents
 from .subject import ModelUnderTest
 
 BATCH, SOURCE, LENGTH, CHOICES = 3, 6, 7, 4
@@ -28,7 +29,7 @@ def random_ids(subject: ModelUnderTest, *shape: int, seed: int = 0) -> Tensor:
 def make_inputs(subject: ModelUnderTest, batch: int = BATCH, seed: int = 0) -> dict[str, Tensor]:
     """A batch without padding and labels."""
     name = subject.model_class.__name__
-    if "MultipleChoice" in name:
+    if "MultipleChoice" in name or reads_documents(subject.config.model_type):
         return {"input_ids": random_ids(subject, batch, CHOICES, LENGTH, seed=seed)}
     if not subject.is_encoder_decoder:
         return {"input_ids": random_ids(subject, batch, LENGTH, seed=seed)}

@@ -90,7 +90,7 @@ class RunStateCallback(TrainerCallback, ExportableState):
 
 def resume_position(args, state, train_dataloader) -> tuple[int, int]:
     """The current epoch, and the number of its batches that were seen before resuming."""
-    if isinstance(train_dataloader.dataset, StreamedBatches):  # one epoch without end
+    if isinstance(getattr(train_dataloader, "dataset", None), StreamedBatches):  # one epoch without end
         return 0, state.global_step * args.gradient_accumulation_steps
     steps_per_epoch = max(-(-len(train_dataloader) // args.gradient_accumulation_steps), 1)
     epoch, steps = divmod(state.global_step, steps_per_epoch)

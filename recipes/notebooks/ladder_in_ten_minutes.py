@@ -469,14 +469,14 @@ show(draw_contexts(in_contexts(bert, subwords, "day", sentences), "'day' in BERT
 rungs = {rung.name: rung for rung in edu.LADDER}
 table = [
     {
-        "rung": rungs[name].number,
+        "rung": number,
         "model": name,
         "paper": rungs[name].paper,
         "new idea": rungs[name].idea,
         "here": result["score"],
         "seconds": round(result["seconds"]),
     }
-    for name, result in results.items()
+    for number, (name, result) in enumerate(results.items(), start=1)
 ]
 show_table(table)
 print(f"CPU time in all: {time.process_time():.0f} s")

@@ -360,7 +360,7 @@ def test_an_interrupt_exits_with_130(folder):
     assert process.stdout.readline() != ""  # it has started, and waits for more
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate()
-    assert process.returncode == 130 and output == errors == ""
+    assert process.returncode == 130 and output == "" and errors == "hf-edu: interrupted\n"
 
 
 @pytest.mark.parametrize("is_terminal", [True, False])

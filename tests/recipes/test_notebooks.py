@@ -85,16 +85,23 @@ def test_every_code_cell_follows_a_text(notebook):
     assert f"]({notebook.name})" in (FOLDER / "README.md").read_text("utf-8")
 
 
+# The rungs that the notebook trains; a new one may join it.
+SHOWN = ("feedforward", "recurrent", "seq2seq", "bahdanau", "transformer", "gpt", "bert")
+
+
 def test_the_ladder_closes_with_a_row_for_each_rung(finished):
     printed, _ = finished(FOLDER / "ladder_in_ten_minutes.py")
     rows = [line.strip("| ").split(" | ") for line in printed.splitlines() if re.match(r"\| \d", line)]
-    assert [(row[0], row[1], row[3]) for row in rows] == [(str(rung.number), rung.name, rung.idea) for rung in LADDER]
+    rungs = [rung for rung in LADDER if rung.name in SHOWN]
+    assert [(row[0], row[1], row[3]) for row in rows] == [
+        (str(n), each.name, each.idea) for n, each in enumerate(rungs, 1)
+    ]
     assert all(re.search(r"\d", row[4]) for row in rows)  # a score that was measured
 
 
 def test_the_ladder_names_every_paper_in_its_text():
     text = "".join(content for kind, content in cells_of(FOLDER / "ladder_in_ten_minutes.py") if kind == "markdown")
-    for rung in LADDER:
+    for rung in (rung for rung in LADDER if rung.name in SHOWN):
         for year in re.findall(r"\d{4}", rung.paper):
             assert year in text
         assert rung.paper.split()[0] in text

@@ -189,5 +189,8 @@ def test_a_missing_carried_state_raises_an_error(tmp_path):
     trainer, _ = train(tmp_path, language_model(), save_strategy="steps", save_steps=3, max_steps=4)
     for file in (tmp_path / "checkpoint-3").glob("carried_state_*"):
         file.unlink()
+    with pytest.raises(ValueError, match=r"is damaged: carried_state_0\.pt is missing"):
+        trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
+    (tmp_path / "checkpoint-3" / "manifest.json").unlink()  # as in a checkpoint of an earlier version
     with pytest.raises(ValueError, match="no carried state for process 0; resume with the world size"):
         trainer.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
