@@ -29,7 +29,7 @@ def gradients(
     seed: Seed = 0,
     out: FigureAndTable = Path("gradients.png"),
 ) -> None:
-    """Show the gradient norm at each time step and layer, or with --lesson why gradients vanish."""
+    """Show the gradient norm at each time step and layer, or with --lesson why gradients vanish and explode."""
     from ..plotting import check_picture_path
 
     check_picture_path(out)
@@ -42,12 +42,14 @@ def gradients(
     save_figure_and_values(figure, rows, out)
 
 
-def _compare_cells(**options: Any) -> tuple[list[dict], Any]:
+def _compare_cells(gate_bias: float, **options: Any) -> tuple[list[dict], Any]:
+    from ..explain.gradients.exploding import exploding_gradient_lesson
     from ..explain.gradients.pictures import draw_lesson
     from ..explain.gradients.vanishing import vanishing_gradient_lesson
 
-    result = vanishing_gradient_lesson(**options)
-    return result.rows(), draw_lesson(result)
+    vanishing = vanishing_gradient_lesson(gate_bias=gate_bias, **options)
+    exploding = exploding_gradient_lesson(**options)
+    return vanishing.rows() + exploding.rows(), draw_lesson(vanishing, exploding)
 
 
 def _gradient_flow(name: str, text: str, target: str | None, loss_at: str) -> tuple[list[dict], Any]:

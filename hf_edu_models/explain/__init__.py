@@ -16,6 +16,7 @@ _NAMES = {
     "gates.activations": ("GateActivations", "draw_gates", "gate_activations"),
     "gradients.flow": ("GradientFlow", "StateFlow", "gradient_flow"),
     "gradients.callback": ("GradientFlowCallback", "read_gradients"),
+    "gradients.exploding": ("ExplodingLesson", "exploding_gradient_lesson"),
     "gradients.vanishing": ("VanishingLesson", "vanishing_gradient_lesson"),
     "gradients.pictures": ("draw_gradient_flow", "draw_lesson", "draw_training"),
     "words.positions": ("draw_positions", "position_products", "position_vectors"),

@@ -13,9 +13,10 @@ from typer.testing import CliRunner
 import hf_edu_models
 from hf_edu_models.cli import app
 from hf_edu_models.explain.gradients import callback as gradient_callback
+from hf_edu_models.explain.gradients import exploding, vanishing
 from hf_edu_models.explain.gradients import flow as gradients
-from hf_edu_models.explain.gradients import vanishing
 from hf_edu_models.explain.gradients.pictures import draw_gradient_flow, draw_lesson, draw_training
+from hf_edu_models.models.blocks_recurrent import RNNCell
 from hf_edu_models.plotting import save_figure
 
 VOCABULARY, HIDDEN, EMBEDDING, ROWS, LENGTH = 19, 6, 5, 3, 8
@@ -245,6 +246,41 @@ def test_the_gradient_vanishes_in_the_rnn_and_not_through_the_gates():
         vanishing.vanishing_gradient_lesson(length=1)
 
 
+def test_the_spectral_radius_decides_between_vanishing_and_exploding():
+    lesson = exploding.exploding_gradient_lesson(length=60, hidden_size=32, batch_size=2)
+    lost = [norms[-1] / norms[0] for norms in lesson.norms.values()]
+    assert lost[0] < 1e-12 and lost[0] < lost[1] < lost[2] < min(lost[3:]), lost
+    assert lost[1] < 1e-4 and min(lost[3:]) > 5, "vanishes below 1, explodes above"
+    # Far from the loss one more step multiplies the gradient by nearly the radius, while tanh is nearly linear.
+    small = lesson.norms[0.5]
+    assert (small[-1] / small[-21]) ** (1 / 20) == pytest.approx(0.5, rel=0.05)
+    assert len(lesson.rows()) == 5 * 60 + 3
+    with pytest.raises(ValueError, match="must all be above 0"):
+        exploding.exploding_gradient_lesson(radii=(0.5, -1))
+
+
+def test_a_clipped_step_is_torchs_and_keeps_a_gradient():
+    lesson = exploding.exploding_gradient_lesson(length=3, hidden_size=4, batch_size=1, threshold=0.5)
+    start, step, clipped = lesson.steps
+    cell = RNNCell(1, 1).double()
+    weight, bias = cell.state_weight, cell.state_bias
+    with torch.no_grad():
+        for parameter, value in zip(cell.parameters(), (0, start.weight, 0, start.bias), strict=True):
+            parameter.fill_(value)
+    state = (torch.full((1, 1), 0.5, dtype=torch.float64),)
+    for _ in range(50):
+        state = cell(torch.zeros(1, 1, dtype=torch.float64), state)
+    loss = (state[0] - 0.7).square().sum()
+    loss.backward()
+    assert loss.item() == pytest.approx(start.loss, rel=1e-6)
+    norm = torch.nn.utils.clip_grad_norm_([weight, bias], 0.5).item()
+    assert norm == pytest.approx(start.next_gradient_norm, rel=1e-6)
+    torch.optim.SGD([weight, bias], lr=lesson.learning_rate).step()
+    assert (clipped.weight, clipped.bias) == pytest.approx((weight.item(), bias.item()), rel=1e-5)
+    assert clipped.loss < start.loss and clipped.next_gradient_norm > 0.01
+    assert step.weight > 100 and step.next_gradient_norm < 1e-6, "the unit is saturated and learns nothing more"
+
+
 def test_the_lesson_leaves_the_random_state_alone():
     before = torch.get_rng_state()
     vanishing.vanishing_gradient_lesson(("rnn",), length=3, hidden_size=4, batch_size=1)
@@ -336,6 +372,8 @@ def test_weights_are_grouped_by_layer(name, layer):
 
 def test_pictures_have_every_line_and_both_formats(tmp_path):
     lesson = vanishing.vanishing_gradient_lesson(length=10, hidden_size=6, batch_size=2)
+    both = draw_lesson(lesson, exploding.exploding_gradient_lesson(length=10, hidden_size=6, batch_size=2))
+    assert [len(axis.lines) for axis in both.axes[:4]] == [3, 4, 6, 2], "five radii, and the line of no change"
     left, right = draw_lesson(lesson).axes
     assert left.get_yscale() == "log" and len(left.lines) == 3 and len(right.lines) == 4
     np.testing.assert_allclose(left.lines[0].get_ydata(), lesson.norms["rnn"] / lesson.norms["rnn"][0])

@@ -1,4 +1,4 @@
-"""Figures of gradient flow: through time and layers, the vanishing gradient lesson, and a training run."""
+"""Figures of gradient flow: through time and layers, vanishing and exploding gradients, and a training run."""
 
 from __future__ import annotations
 
@@ -6,22 +6,33 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
-from ...plotting import INK, add_caption, colour, escape_dollars, log_axis, marker, new_figure
+from ...plotting import GREY, INK, add_caption, colour, escape_dollars, log_axis, marker, new_figure
+from .exploding import ExplodingLesson, Step, unit_loss
 from .flow import GradientFlow
 from .vanishing import VanishingLesson
 
 _CELL_COLOURS = {"rnn": colour(1), "gru": colour(2), "lstm": colour(0)}
 _CELL_NAMES = {"rnn": "vanilla RNN", "gru": "GRU", "lstm": "LSTM"}
 _GATE_DASHES = {"gru": (0, (1, 1)), "lstm": (2, (4, 4))}  # one shows between the dashes of the other
+_RELATIVE_NORM = "‖∂L/∂h‖, relative to the step with the loss"
+_LOWEST_NORM = 1e-8
 _MAX_LABELS = 60
 
 
-def draw_lesson(lesson: VanishingLesson) -> Figure:
-    """Gradient norm by distance on a log axis, and beside it the product of the gates."""
-    figure, (left, right) = new_figure(11, 4.6, columns=2, sharey=True)
+def draw_lesson(lesson: VanishingLesson, exploding: ExplodingLesson | None = None) -> Figure:
+    """Gradient norm by distance on a log axis, and beside it the product of the gates.
+
+    Args:
+        exploding: Drawn below: the RNN by spectral radius, and one step with and without clipping.
+    """
+    rows = 1 if exploding is None else 2
+    figure, axes = new_figure(11, 4.6 * rows, rows=rows, columns=2)
+    left, right = axes if exploding is None else axes[0]
+    right.sharey(left)
     for cell, norms in lesson.norms.items():
         _line(left, norms / norms[0], _CELL_COLOURS[cell], "-", _CELL_NAMES[cell])
     for cell, products in lesson.gate_products.items():
@@ -29,18 +40,70 @@ def draw_lesson(lesson: VanishingLesson) -> Figure:
         _line(right, norms / norms[0], _CELL_COLOURS[cell], "-", f"{name}: full gradient", alpha=0.35)
         _line(right, products, _CELL_COLOURS[cell], _GATE_DASHES[cell], f"{name}: product of {gate} gates")
     left.set_title("Gradient norm by distance")
+    left.set_ylabel(_RELATIVE_NORM)
     right.set_title("Gradient through the gates alone")
-    left.set_ylabel("‖∂L/∂h‖, relative to the step with the loss")
     for axis in (left, right):
-        axis.set_yscale("log")
-        axis.set_xlabel("distance from the loss (steps)")
-        axis.legend(frameon=False, fontsize=9, loc="lower left")
-    add_caption(
-        figure,
+        _label_distances(axis)
+    right.tick_params(labelleft=False)
+    caption = (
         f"Untrained cells, hidden size {lesson.hidden_size}; forget and update gates have initial bias "
-        f"{lesson.gate_bias:g}. Loss at the last of {lesson.length} steps; seed {lesson.seed}.",
+        f"{lesson.gate_bias:g}. Loss at the last of {lesson.length} steps; seed {lesson.seed}."
     )
+    if exploding is not None:
+        _draw_radii(axes[1, 0], exploding)
+        _draw_clipping(figure, axes[1, 1], exploding)
+        caption += (
+            f"\nClipping: one unit, h_t = tanh(w h_(t-1) + b), after 50 steps; learning rate "
+            f"{exploding.learning_rate:g}, gradients clipped to the norm {exploding.threshold:g}."
+        )
+    add_caption(figure, caption)
     return figure
+
+
+def _label_distances(axis: Any) -> None:
+    axis.set_yscale("log")
+    axis.set_xlabel("distance from the loss (steps)")
+    axis.legend(frameon=False, fontsize=9, loc="lower left")
+
+
+def _draw_radii(axis: Any, lesson: ExplodingLesson) -> None:
+    """From vanishing to exploding."""
+    for number, (radius, norms) in enumerate(lesson.norms.items()):
+        _line(axis, norms / norms[0], colour(number), "-", f"spectral radius {radius:g}")
+    axis.axhline(1, color=GREY, linewidth=1, linestyle="--")
+    axis.set_title("Vanilla RNN by spectral radius")
+    _label_distances(axis)
+    axis.legend(frameon=False, fontsize=9, loc="lower right")
+    axis.set_ylabel(_RELATIVE_NORM)
+    axis.set_ylim(bottom=_LOWEST_NORM)  # the vanishing half is drawn above
+
+
+def _draw_clipping(figure: Figure, axis: Any, lesson: ExplodingLesson) -> None:
+    """The loss around the wall, and where the two steps lead."""
+    start, step, clipped = lesson.steps
+    weights = np.linspace(start.weight - 0.3, start.weight + 0.4, 300)
+    biases = np.linspace(start.bias - 0.2, start.bias + 0.4, 300)
+    grid = torch.meshgrid(torch.from_numpy(weights), torch.from_numpy(biases), indexing="xy")
+    heights = unit_loss(grid[0], grid[1]).numpy()
+    image = axis.pcolormesh(weights, biases, heights, cmap="cividis", shading="nearest", rasterized=True)
+    figure.colorbar(image, ax=axis, pad=0.02, label="loss")
+    axis.set(title="One step from the wall of the loss", xlabel="w", ylabel="b")
+    axis.set(xlim=(weights.min(), weights.max()), ylim=(biases.min(), biases.max()))
+    axis.grid(False)
+    # Both steps have the same direction; the one without clipping ends far outside the picture.
+    axis.plot((start.weight, step.weight), (start.bias, step.bias), ":", color="white", linewidth=2)
+    arrow = {"arrowstyle": "-|>", "color": "white", "linewidth": 2.5}
+    axis.annotate("", (clipped.weight, clipped.bias), (start.weight, start.bias), arrowprops=arrow)
+    axis.plot(start.weight, start.bias, "o", color="white", markersize=6)
+    _note(axis, (0.03, 0.05), "start", start)
+    _note(axis, (0.03, 0.82), f"without clipping\nto w = {step.weight:.0f}, b = {step.bias:.0f}", step)
+    _note(axis, (0.6, 0.5), "clipped", clipped)
+
+
+def _note(axis: Any, place: tuple[float, float], name: str, step: Step) -> None:
+    text = f"{name}\nloss {step.loss:.2f}, ‖g‖ = {step.next_gradient_norm:.4g}"
+    box = {"facecolor": INK, "alpha": 0.8, "edgecolor": "none"}
+    axis.text(*place, text, transform=axis.transAxes, color="white", fontsize=8, bbox=box)
 
 
 def draw_gradient_flow(

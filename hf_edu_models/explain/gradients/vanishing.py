@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .flow import gradient_flow
+from .flow import StateFlow, gradient_flow
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ def vanishing_gradient_lesson(
             f"length {length}, hidden_size {hidden_size} and batch_size {batch_size} are too small; "
             "length must be at least 2, the others at least 1"
         )
-    flows = {cell: _flow_of(cell, length, hidden_size, gate_bias, batch_size, seed) for cell in cells}
+    flows = {cell: flow_of_cell(cell, length, hidden_size, gate_bias, batch_size, seed) for cell in cells}
     gated = [(cell, flow) for cell, flow in flows.items() if flow.gates is not None]
     return VanishingLesson(
         norms={cell: flow.by_distance() for cell, flow in flows.items()},
@@ -75,7 +75,14 @@ def vanishing_gradient_lesson(
     )
 
 
-def _flow_of(cell: str, length: int, hidden_size: int, gate_bias: float, batch_size: int, seed: int):
+def flow_of_cell(
+    cell: str, length: int, hidden_size: int, gate_bias: float, batch_size: int, seed: int, radius: float | None = None
+) -> StateFlow:
+    """The gradient through an untrained cell.
+
+    Args:
+        radius: Spectral radius that the recurrent matrix of an RNN is scaled to.
+    """
     from ...models.configuration_recurrent import EduRecurrentConfig
     from ...models.modeling_recurrent import EduRecurrentForCausalLM
 
@@ -96,4 +103,8 @@ def _flow_of(cell: str, length: int, hidden_size: int, gate_bias: float, batch_s
     if cell == "gru":
         with torch.no_grad():
             model.model.stack.layers[0].forward_cell.input_bias[hidden_size : 2 * hidden_size] = gate_bias
+    if radius is not None:
+        with torch.no_grad():
+            matrix = model.model.stack.layers[0].forward_cell.state_weight
+            matrix *= radius / torch.linalg.eigvals(matrix).abs().max()
     return gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
