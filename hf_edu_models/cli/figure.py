@@ -27,7 +27,7 @@ Dataset = Annotated[
 
 @app.callback()
 def figure() -> None:
-    """Redraw figures and tables of the papers, our values beside the published ones; lessons on attention."""
+    """Redraw figures and tables of the papers, our values beside the published ones; lessons of seconds."""
 
 
 @app.command("bleu-by-length")

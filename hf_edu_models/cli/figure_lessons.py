@@ -7,16 +7,16 @@ from typing import Annotated
 
 import typer
 
+from ..lazy import resolve
 from .figure import app, save_figure_and_values
 from .options import FigureAndTable, Seed
 
 
-def _save(name: str, out: Path, **options: object) -> None:
-    from ..experiments import attention_lessons
+def _save(name: str, out: Path, module: str = "attention_lessons", **options: object) -> None:
     from ..plotting import check_picture_path
 
     check_picture_path(out)
-    lesson = getattr(attention_lessons, name)(**options)
+    lesson = resolve(f".experiments.{module}:{name}")(**options)
     save_figure_and_values(lesson.figure, lesson.rows, out)
 
 
@@ -68,3 +68,24 @@ def masks(seed: Seed = 0, out: FigureAndTable = Path("masks.png")) -> None:
 def permutation(seed: Seed = 0, out: FigureAndTable = Path("permutation.png")) -> None:
     """The mask of permutation language modelling (XLNet): tokens predicted in a random order."""
     _save("permutation", out, seed=seed)
+
+
+@app.command()
+def descent(
+    surface: Annotated[str, typer.Option(help="ravine: an ill-conditioned quadratic; or cubic.")] = "ravine",
+    learning_rate: Annotated[float, typer.Option(help="Learning rate.")] = 0.08,
+    momentum: Annotated[float, typer.Option(help="Momentum, at least 0 and below 1.")] = 0.6,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the noise on the gradients of SGD.")] = 1.0,
+    steps: Annotated[int, typer.Option(help="Number of steps.", min=1)] = 60,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("descent.png"),
+) -> None:
+    """Gradient descent, stochastic gradient descent and momentum on a surface."""
+    options = {"surface": surface, "learning_rate": learning_rate, "momentum": momentum, "noise": noise}
+    _save("descent", out, "descent", **options, steps=steps, seed=seed)
+
+
+@app.command("rnn-types")
+def rnn_types(out: FigureAndTable = Path("rnn-types.png")) -> None:
+    """One to one, one to many, many to one, many to many: kinds of recurrent networks, and our heads of each."""
+    _save("rnn_types", out, "rnn_types")

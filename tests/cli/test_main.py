@@ -46,6 +46,7 @@ GROUPS = {
     "figure": {
         *("bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"),
         *("attention-steps", "key-value", "denoising", "scaling", "masks", "permutation"),
+        *("descent", "rnn-types"),
     },
 }
 HEAVY = ("torch", "transformers", "datasets", "matplotlib", "numpy")

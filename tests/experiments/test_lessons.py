@@ -1,12 +1,16 @@
-"""The numbers of the lessons on attention."""
+"""The numbers of the lessons."""
 
 import numpy as np
 import pytest
 import torch
 from typer.testing import CliRunner
 
+import hf_edu_models
+from hf_edu_models.auto import find_rung
 from hf_edu_models.cli.commands import app
 from hf_edu_models.experiments import attention_lessons as lessons
+from hf_edu_models.experiments.descent import SURFACES, descent
+from hf_edu_models.experiments.rnn_types import TYPES, rnn_types
 
 
 def table(rows, **chosen):
@@ -74,6 +78,65 @@ def test_a_token_is_predicted_from_those_before_it_in_the_order():
         lessons.permutation(order=(0, 0, 1, 2, 3))
 
 
+def path_of(rows, name):
+    return np.array([(row["x"], row["y"]) for row in rows if row["optimizer"] == name])
+
+
+def test_gradient_descent_on_a_quadratic_has_a_closed_form():
+    rows = descent(learning_rate=0.08, steps=30).rows
+    powers = np.arange(31)[:, None]
+    expected = np.array(SURFACES["ravine"].start) * (1 - 0.08 * np.array([1, 20])) ** powers
+    assert np.allclose(path_of(rows, "gradient descent"), expected)
+    last = {row["optimizer"]: row["distance"] for row in rows if row["step"] == 30}
+    assert last["momentum 0.6"] < 0.1 * last["gradient descent"] < last["SGD (noisy gradients)"]
+
+
+@pytest.mark.parametrize("name", SURFACES)
+def test_momentum_is_torchs_and_the_minimum_is_one(name):
+    surface, options = SURFACES[name], {"learning_rate": 0.05, "momentum": 0.7, "noise": 0.0}
+    rows = descent(name, **options, steps=20).rows
+    point = torch.tensor(surface.start, dtype=torch.float64, requires_grad=True)
+    optimizer = torch.optim.SGD([point], lr=0.05, momentum=0.7)
+    for _ in range(20):
+        optimizer.zero_grad()
+        surface.height(*point).backward()
+        optimizer.step()
+    assert np.allclose(path_of(rows, "momentum 0.7")[-1], point.detach().numpy())
+    # Without noise, stochastic gradient descent is gradient descent.
+    assert np.array_equal(path_of(rows, "SGD (noisy gradients)"), path_of(rows, "gradient descent"))
+    minimum = torch.tensor(surface.minimum, dtype=torch.float64)
+    gradient = torch.func.grad(lambda at: surface.height(*at))(minimum)
+    curvature = torch.func.hessian(lambda at: surface.height(*at))(minimum)
+    assert gradient.abs().max() < 1e-12 and torch.linalg.eigvalsh(curvature).min() > 0
+
+
+def test_settings_that_diverge_or_make_no_sense_are_rejected():
+    with pytest.raises(ValueError, match=r"gradient descent diverges on ravine within .* lower the learning rate 0\.2"):
+        descent(learning_rate=0.2)
+    with pytest.raises(ValueError, match="surface must be one of ravine, cubic, got 'sea'"):
+        descent("sea")
+    with pytest.raises(ValueError, match=r"momentum 1\.5 in"):
+        descent(momentum=1.5)
+
+
+def test_heads_have_as_many_outputs_as_their_type():
+    rows = rnn_types().rows
+    assert {row["type"] for row in rows} == {each.name for each in TYPES}
+    for row in rows:
+        rung = find_rung(f"edu_{row['rung']}")
+        model = getattr(hf_edu_models, row["head"])(rung.config(**rung.tiny)).eval()
+        ids = torch.randint(4, 29, (2, row["inputs"]))
+        inputs = {"input_ids": ids[:, None] if row["rung"] == "hierarchical" else ids}
+        if row["type"] == "one to many":
+            count = model.generate(**inputs, min_new_tokens=3, max_new_tokens=3).shape[1] - 1
+        elif model.config.is_encoder_decoder:
+            count = model(**inputs, decoder_input_ids=torch.ones(2, 2, dtype=torch.long)).logits.shape[1]
+        else:
+            logits = model(**inputs).logits
+            count = logits.shape[1] if logits.dim() == 3 else 1
+        assert count == row["outputs"], row
+
+
 COMMANDS = [
     ["attention-steps", "a dog saw a cat"],
     ["key-value"],
@@ -81,6 +144,8 @@ COMMANDS = [
     ["scaling"],
     ["masks"],
     ["permutation"],
+    ["descent"],
+    ["rnn-types"],
 ]
 
 
