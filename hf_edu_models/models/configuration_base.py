@@ -167,11 +167,22 @@ def pipeline_parallel_plan(embeddings: str) -> dict[str, tuple[list[str], list[s
     }
 
 
+def layer_sizes(layers: int, hidden_size: int, heads: int) -> dict[str, int]:
+    """The fields that make the size of a Transformer; feed-forward networks are four times as wide as the layers."""
+    return {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden_size,
+        "num_attention_heads": heads,
+        "intermediate_size": 4 * hidden_size,
+    }
+
+
 @strict
 class EduConfig(PreTrainedConfig):
     """Writes every head of the model family into `auto_map`, not only the one that is saved."""
 
     heads: ClassVar[dict[str, str]] = {}  # Auto class -> our class
+    sizes: ClassVar[dict[str, dict]] = {}  # name of a published size -> its fields
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "encoder_last_hidden_state"]
 
     vocab_size: int = 10_000
@@ -204,6 +215,23 @@ class EduConfig(PreTrainedConfig):
         if any(field.name == "decoder_start_token_id" for field in fields(cls)):
             ids["decoder_start_token_id"] = ids["pad_token_id" if ids["bos_token_id"] is None else "bos_token_id"]
         return cls(**{"vocab_size": len(tokenizer)} | ids | settings)
+
+    @classmethod
+    def of_size(cls, size: str, **settings) -> "EduConfig":
+        """A configuration of a published size, by its name in `sizes`.
+
+        Args:
+            settings: the other fields; they take precedence.
+        """
+        return cls(**cls.size_settings(size) | settings)
+
+    @classmethod
+    def size_settings(cls, size: str) -> dict:
+        """The fields of a published size."""
+        if not cls.sizes:
+            raise ValueError(f"{cls.__name__} has no sizes by name, got size {size!r}; set its fields instead")
+        check_choice("size", size, cls.sizes)
+        return dict(cls.sizes[size])
 
     def warn_of_unknown(self, names: Iterable[str]) -> None:
         """Warn of keyword arguments that are kept, as transformers keeps them, but that no model reads."""

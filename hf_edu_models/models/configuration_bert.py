@@ -7,6 +7,7 @@ from .configuration_base import (
     EduConfig,
     check_choice,
     check_heads,
+    layer_sizes,
     pipeline_parallel_plan,
     strict,
     tensor_parallel_plan,
@@ -38,6 +39,15 @@ class EduBertConfig(EduConfig):
         "AutoModelForTokenClassification": "EduBertForTokenClassification",
         "AutoModelForQuestionAnswering": "EduBertForQuestionAnswering",
         "AutoModelForMultipleChoice": "EduBertForMultipleChoice",
+    }
+
+    # Devlin et al. 2019, Section 3; those below base: google-research/bert, of Turc et al. 2019, arXiv:1908.08962.
+    sizes: ClassVar[dict[str, dict]] = {
+        "tiny": layer_sizes(2, 128, heads=2),
+        "mini": layer_sizes(4, 256, heads=4),
+        "small": layer_sizes(4, 512, heads=8),
+        "base": layer_sizes(12, 768, heads=12),
+        "large": layer_sizes(24, 1024, heads=16),
     }
 
     vocab_size: int = 30_522

@@ -3,7 +3,14 @@
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_heads, pipeline_parallel_plan, strict, tensor_parallel_plan
+from .configuration_base import (
+    EduConfig,
+    check_heads,
+    layer_sizes,
+    pipeline_parallel_plan,
+    strict,
+    tensor_parallel_plan,
+)
 
 
 @strict
@@ -17,6 +24,14 @@ class EduGPTConfig(EduConfig):
         "AutoModel": "EduGPTModel",
         "AutoModelForCausalLM": "EduGPTForCausalLM",
         "AutoModelForSequenceClassification": "EduGPTForSequenceClassification",
+    }
+
+    # Radford et al. 2019, Table 2; heads from the published checkpoints.
+    sizes: ClassVar[dict[str, dict]] = {
+        "small": layer_sizes(12, 768, heads=12),
+        "medium": layer_sizes(24, 1024, heads=16),
+        "large": layer_sizes(36, 1280, heads=20),
+        "xl": layer_sizes(48, 1600, heads=25),
     }
 
     vocab_size: int = 50_257

@@ -3,7 +3,7 @@
 
 from typing import ClassVar
 
-from .configuration_base import EduConfig, check_choice, check_heads, strict, tensor_parallel_plan
+from .configuration_base import EduConfig, check_choice, check_heads, layer_sizes, strict, tensor_parallel_plan
 
 POSITIONS = ("sinusoidal", "learned")
 _LAYOUTS = ("interleaved", "halves")
@@ -33,6 +33,12 @@ class EduTransformerConfig(EduConfig):
     heads: ClassVar[dict[str, str]] = {
         "AutoModel": "EduTransformerModel",
         "AutoModelForSeq2SeqLM": "EduTransformerForConditionalGeneration",
+    }
+
+    # Vaswani et al. 2017, Table 3, first and last row; for English to French, big has a dropout of 0.1 (Section 6.1).
+    sizes: ClassVar[dict[str, dict]] = {
+        "base": layer_sizes(6, 512, heads=8) | {"dropout": 0.1},
+        "big": layer_sizes(6, 1024, heads=16) | {"dropout": 0.3},
     }
 
     vocab_size: int = 37_000

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from transformers import Seq2SeqTrainingArguments
 
+from ..auto import LADDER
 from ..cpu_kernels import read_choice
 from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
@@ -59,6 +60,11 @@ class RecipeArguments:
     vocab_size: int = _option(8_000, "Maximum vocabulary size of the tokenizer.")
     lowercase: bool = _option(False, "Lowercase the texts, and ignore case in the scores.")
     max_length: int = _option(128, "Maximum sequence length in tokens; the block size of language models.")
+    size: str | None = _option(
+        None,
+        "Size of the model as published: tiny, mini, small, base or large (BERT), small, medium, large or xl (GPT-2), "
+        "base or big (Transformer). Overrides the sizes of the preset; --model overrides both.",
+    )
     model: list[str] | None = _option(None, "Fields of the model's configuration, as name=value.")
     init_from: str | None = _option(None, "Run, checkpoint or Hub id to load weights and tokenizer from.")
     new_weights: bool = _option(False, "With --init-from: load tokenizer and sizes, but initialise the weights.")
@@ -83,6 +89,8 @@ class RecipeArguments:
                 )
         if self.new_weights and self.init_from is None:
             raise ValueError("--new_weights needs --init-from, which names the run with the tokenizer and the sizes")
+        if self.size is not None and self.init_from is not None:
+            raise ValueError(f"--init-from {self.init_from} has its own size; leave out --size {self.size}")
         if self.resume and self.overwrite:
             raise ValueError("--resume continues a run and --overwrite deletes it; give one of them")
 
@@ -237,7 +245,7 @@ def parse_arguments(
     args.notes, args.recipe, args.argv = notes, file.name, argv
     if args.init_from is not None:  # the sizes are those of the checkpoint; regularisation may differ
         model = {name: value for name, value in model.items() if name.endswith(("dropout", "label_smoothing"))}
-    args.model = model | args.model
+    args.model = model | _size_settings(args.size, section) | args.model
     if args.dataset is None:
         presets = f"give --preset (one of {', '.join(preset_names(section))}) or --dataset"
         raise ValueError(f"the recipe needs data: {notes.get('get_data', 'give --dataset') if preset else presets}")
@@ -247,6 +255,16 @@ def parse_arguments(
         args.model["label_smoothing"] = training_args.label_smoothing_factor
         training_args.label_smoothing_factor = 0.0
     return args, training_args
+
+
+def _size_settings(size: str | None, section: str) -> dict[str, Any]:
+    """The fields of `--size` for the rung of a recipe, whose section starts with its name: `bert_finetune`."""
+    if size is None:
+        return {}
+    rungs = [rung for rung in LADDER if f"{section}_".startswith(f"{rung.name}_")]
+    if not rungs:
+        raise ValueError(f"--size {size} is not known for {section}; give the fields of its model with --model")
+    return max(rungs, key=lambda rung: len(rung.name)).config.size_settings(size)
 
 
 def _check_streaming(args: RecipeArguments, training_args: RunArguments) -> None:

@@ -86,6 +86,16 @@ def test_flags_override_the_preset(two_presets):
     assert training_args.output_dir == "runs/bahdanau-base"
 
 
+def test_a_size_overrides_the_preset_and_model_overrides_the_size(two_presets):
+    flags = ["--use_cpu", "--preset", "base", "--size", "big", "--model", "num_hidden_layers=3"]
+    args, _ = parse_arguments("recipes/2017_transformer.py", flags)
+    sizes = {"hidden_size": 1024, "num_attention_heads": 16, "intermediate_size": 4096, "num_hidden_layers": 3}
+    assert args.model.items() >= (sizes | {"dropout": 0.3}).items()
+    for recipe in ("2019_bert_pretrain.py", "2019_bert_pretrain_accelerate.py", "2019_bert_finetune.py"):
+        args, _ = parse_arguments(recipe, ["--use_cpu", "--dataset", "stories", "--size", "mini"])
+        assert args.model["hidden_size"] == 256
+
+
 @pytest.mark.parametrize(
     "flags, sentence",
     [
@@ -102,6 +112,11 @@ def test_flags_override_the_preset(two_presets):
         (["--preset", "base", "--streaming", "--max_steps", "5", "--max_tokens", "9"], "--max_tokens needs the whole"),
         (["--preset", "base", "--streaming", "--max_steps", "5", "--num_proc", "2"], "--num_proc needs the whole"),
         (["--preset", "base", "--streaming", "--max_steps", "5", "--buffer_size", "0"], "1 row or more, got 0"),
+        (["--preset", "base", "--size", "big"], "EduBahdanauConfig has no sizes by name, got size 'big'"),
+        (
+            ["--preset", "base", "--size", "big", "--init-from", "run"],
+            "--init-from run has its own size; leave out --size",
+        ),
         ([], "needs data: give --preset (one of base, on_top, wrong) or --dataset"),
     ],
 )
