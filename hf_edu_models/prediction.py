@@ -25,7 +25,7 @@ from .auto import reads_documents
 from .batching import map_by_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, saved_class
 from .data.collators import DataCollatorForDocuments
-from .data.columns import check_columns, known_column
+from .data.columns import check_columns, join_columns, known_column
 from .data.local_files import EXTENSIONS, TEXTS, load_local
 from .data.pretraining import IS_NEXT
 from .data.row_encoders import encode_documents, encode_multiple_choice
@@ -365,7 +365,7 @@ def table_rows(predictor: Predictor, file: Path, columns: Mapping[str, str]) -> 
         raise ValueError(f"{file.name} has the columns {names}; which one is {first}? --columns {first}={available[0]}")
     for row in dataset:
         yield {
-            name: row[column] if isinstance(column, str) else [row[each] for each in column]
+            name: row[column] if isinstance(column, str) else join_columns(name, (row[each] for each in column))
             for name, column in origin.items()
         }
 

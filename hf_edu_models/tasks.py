@@ -100,7 +100,7 @@ _CLASSIFICATION: dict[str, Any] = {
 _MASKED: dict[str, Any] = {
     "pipeline_tag": "fill-mask",
     "collator": f"{_COLLATORS}:DataCollatorForPreTraining",
-    "collator_options": ("mlm_probability", "whole_word_mask"),
+    "collator_options": ("mlm_probability", "masking", "whole_word_mask"),
     "scorer": f"{_SCORERS}:PretrainingScorer",
     "main_score": "loss",
     "writer": f"{_WRITERS}:MaskFiller",

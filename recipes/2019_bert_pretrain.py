@@ -3,7 +3,8 @@
     python recipes/2019_bert_pretrain.py --preset smoke       # under a minute on a CPU
     python recipes/2019_bert_pretrain.py --preset wikitext
     python recipes/2019_bert_pretrain.py --preset wikitext --objective masked_lm   # without next sentence prediction
-    python recipes/2019_bert_pretrain.py --preset wikitext --whole-word-mask       # all subwords of a word or none
+    python recipes/2019_bert_pretrain.py --preset wikitext --masking words         # all subwords of a word or none
+    python recipes/2019_bert_pretrain.py --preset wikitext --masking spans         # several words in a row (SpanBERT)
 
 MLM: a bidirectional model would see the token that it has to predict, so tokens are masked. Of the 15% to predict, 80%
 become [MASK], 10% a random token, and 10% stay (Section 3.1). Masks are drawn anew whenever a text is seen.
@@ -55,7 +56,10 @@ def main(args, training_args):
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
         data_collator=DataCollatorForPreTraining(
-            tokenizer, mlm_probability=args.mlm_probability, whole_word_mask=args.whole_word_mask
+            tokenizer,
+            mlm_probability=args.mlm_probability,
+            masking=args.masking,
+            whole_word_mask=args.whole_word_mask,
         ),
         processing_class=tokenizer,
         compute_metrics=compute_metrics_for(args.objective),

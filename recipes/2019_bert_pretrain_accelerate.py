@@ -56,7 +56,10 @@ def main(args, training_args):
     tokenizer = tokenizer_for(args, corpus, rung="bert")
     pairs = pairs_for(args, corpus, tokenizer)
     mask = DataCollatorForPreTraining(
-        tokenizer, mlm_probability=args.mlm_probability, whole_word_mask=args.whole_word_mask
+        tokenizer,
+        mlm_probability=args.mlm_probability,
+        masking=args.masking,
+        whole_word_mask=args.whole_word_mask,
     )
     config = EduBertConfig.for_tokenizer(tokenizer, **{"max_position_embeddings": args.max_length} | args.model)
     model = model_for(AutoModelForPreTraining, config, args)

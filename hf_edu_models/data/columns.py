@@ -11,7 +11,7 @@ from typing import Any
 
 from ..tasks import TASKS, find_task
 
-# Known names of each column, in order of preference. A tuple: the column is made of several.
+# Known names of each column, in order of preference. A tuple: the column is made of several; texts are joined.
 KNOWN = {
     "source": ("source", "src"),
     "target": ("target", "tgt"),
@@ -19,7 +19,8 @@ KNOWN = {
     "possible": ("possible",),
     "language": ("language",),
     "id": ("id",),
-    "context": ("context", "startphrase", "ctx", "sent1", "prompt", "stem"),
+    # COPA asks for the cause or the effect of its premise.
+    "context": ("context", "startphrase", "ctx", "sent1", "prompt", "stem", ("premise", "question")),
     "question": ("question",),
     "answers": ("answers", ("answer_text", "answer_start")),
     "choices": ("choices", "endings", "options"),
@@ -27,8 +28,19 @@ KNOWN = {
     "tags": ("tags", "ner_tags", "upos", "pos_tags", "pos", "ner", "labels"),
     "sentences": ("sentences",),
     "text": (
-        *("text", "sentence", "sentence1", "premise", "question1", "paragraph", "content", "review", "body", "message"),
-        *("comment", "tweet", "utterance", "query", "review_body", "review_text", "comment_text", "description"),
+        ("word", "sentence1"),  # WiC asks about a word in two sentences
+        *("text", "sentence", "sentence1", "premise", "question1", "paragraph", "passage", "content", "review", "body"),
+        *(
+            "message",
+            "comment",
+            "tweet",
+            "utterance",
+            "query",
+            "review_body",
+            "review_text",
+            "comment_text",
+            "description",
+        ),
         *("headline", "title"),
     ),
     "text_pair": ("text_pair", "sentence2", "hypothesis", "question2"),
@@ -38,6 +50,8 @@ KNOWN = {
     ),
     "document": ("document", "doc", "article", "doc_id"),
 }
+# What is made of several columns is a list, but for these: their columns are joined into one text.
+_JOINED = ("text", "text_pair", "context")
 # Choices in columns of their own: answer0, answer1, ...
 _CHOICE = re.compile(r"(ending|answer|choice|option)[_ ]?(\d+)", re.IGNORECASE)
 # Column names that are not a language, though a language has the same code.
@@ -76,6 +90,8 @@ def plan_columns(
         chosen["sentences"] = text  # `map_columns` cuts it into sentences
     columns_of_task = (*row.columns, *row.optional_columns)
     origin = {name: chosen.get(name) or known_column(name, available) for name in columns_of_task} | chosen
+    if "text_pair" not in chosen and origin.get("text_pair") == origin.get("text"):
+        origin["text_pair"] = None  # the user has named it as the text
     _check_complete(task, origin, available)
     order = {name: number for number, name in enumerate(KNOWN)}
     names = sorted(origin, key=lambda name: order.get(name, len(order)))
@@ -212,11 +228,23 @@ def known_column(name: str, available: list[str]) -> Any:
             return tuple(spelling[column] for column in candidate)
     if name == "context" and "question" in spelling and known_column("choices", available):
         return spelling["question"]  # of a multiple choice
+    if name == "text_pair" and "question" in spelling and known_column("text", available) in ("sentence", "passage"):
+        return spelling["question"]  # QNLI, BoolQ: does the text answer it?
     if name == "choices":
         found = {column: _CHOICE.fullmatch(column) for column in available}
         numbered = sorted((int(match[2]), column) for column, match in found.items() if match)
         return tuple(column for _, column in numbered) if len(numbered) > 1 else None
     return None
+
+
+def join_columns(name: str, values: Iterable[Any]) -> Any:
+    """The value of a column that is made of several: one text or a list."""
+    return " ".join(map(str, values)) if is_joined(name) else list(values)
+
+
+def is_joined(name: str) -> bool:
+    """Whether a column that is made of several is one text."""
+    return name in _JOINED
 
 
 def _check_complete(task: str, origin: Mapping[str, Any], available: list[str]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .columns import Plan, column_names, has_tables, is_stream
+from .columns import Plan, column_names, has_tables, is_joined, is_stream, join_columns
 from .sentences import cut_sentences
 
 
@@ -77,7 +77,8 @@ def _build_columns(batch: dict[str, list], built: dict[str, Any], flipped: bool)
         elif name == "sentences" and isinstance(batch[origin][0], str):
             values = [cut_sentences(text or "") for text in batch[origin]]
         elif not isinstance(origin, str):
-            values = [list(row) for row in zip(*(batch[part] for part in origin), strict=True)]
+            rows = zip(*(batch[part] for part in origin), strict=True)
+            values = [join_columns(name, row) for row in rows]
         elif origin in batch:
             values = batch[origin]
         else:
@@ -115,7 +116,8 @@ def _features(dataset: Any, built: dict[str, Any]) -> Any:
     text, fixed = datasets.Value("string"), fixed_features()
     features = dataset.features.copy()
     for name, origin in built.items():
-        default = dataset.features.get(origin, text) if isinstance(origin, str) else datasets.List(text)
+        several = text if is_joined(name) else datasets.List(text)
+        default = dataset.features.get(origin, text) if isinstance(origin, str) else several
         features[_temporary(name)] = fixed.get(name, default)
     return features
 

@@ -1,10 +1,12 @@
 """Dynamic masking for BERT: a new mask in every epoch; masked language modelling and next sentence prediction together.
 
 Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 (Task #1) and Appendix A.1.
+Spans: Joshi et al. 2020 (SpanBERT), arXiv:1907.10529, Section 3.1; without its span boundary objective.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +15,9 @@ from transformers import DataCollatorForLanguageModeling
 from .labels import IGNORE_INDEX
 from .normalization import continuation_table
 
+MASKINGS = ("tokens", "words", "spans")
+_SPAN_PROBABILITY, _LONGEST_SPAN = 0.2, 10  # SpanBERT's p and l_max, in words: 3.8 on average
+
 
 @dataclass
 class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
@@ -20,9 +25,18 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
 
     Takes the arguments of transformers' `DataCollatorForLanguageModeling`. Unlike it, whole-word masking keeps 80/10/10
     too, and random tokens are never special tokens. `next_sentence_label` passes through.
+
+    Args:
+        masking: What is masked together: `tokens` one by one, `words` (as `whole_word_mask=True`), or `spans` of words.
     """
 
+    masking: str = "tokens"
+
     def __post_init__(self):
+        if self.masking not in MASKINGS:
+            raise ValueError(f"masking must be one of {', '.join(MASKINGS)}; got {self.masking!r}")
+        if self.whole_word_mask and self.masking == "tokens":
+            self.masking = "words"
         whole_word_mask = self.whole_word_mask
         self.whole_word_mask = False  # or the parent would overwrite the three probabilities
         super().__post_init__()
@@ -43,9 +57,9 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
         """Masked `input_ids`, and `labels` that are -100 wherever nothing is predicted."""
         import torch
 
-        chosen = self._choose(inputs, special_tokens_mask)  # (B, T)
+        chosen, first = self._choose(inputs, special_tokens_mask)  # (B, T)
         labels = inputs.masked_fill(~chosen, IGNORE_INDEX)  # (B, T)
-        draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
+        draw = torch.rand(inputs.shape, generator=self.generator).gather(1, first)  # (B, T)
         masked = chosen & (draw < self.mask_replace_prob)
         replaced = chosen & ~masked & (draw < self.mask_replace_prob + self.random_replace_prob)
         indices = torch.randint(len(self._regular_ids), inputs.shape, generator=self.generator)  # (B, T)
@@ -53,21 +67,36 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
         return torch.where(replaced, self._regular_ids[indices], masked_ids), labels
 
     def _choose(self, inputs, special_tokens_mask):
-        """Which tokens to predict: each independently, or all of a word together."""
+        """Which tokens to predict, and for each the token whose replacement it shares: its own, or that of its span."""
         import torch
 
         self._make_tables()
         special = self._is_special[inputs]  # (B, T)
         if special_tokens_mask is not None:
             special = special | special_tokens_mask.bool()
+        positions = torch.arange(inputs.shape[1]).expand_as(inputs)  # (B, T)
+        if self.masking == "spans":
+            return self._choose_spans(special, self._continues_word[inputs], positions)
         draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
-        if self.whole_word_mask:
+        if self.masking == "words":
             # Every subword uses the random number of the first subword of its word.
             starts = ~self._continues_word[inputs] | special
             starts[:, 0] = True
-            positions = torch.arange(inputs.shape[1]).expand_as(inputs)
             draw = draw.gather(1, positions.masked_fill(~starts, 0).cummax(dim=1).values)  # (B, T)
-        return (draw < self.mlm_probability) & ~special
+        return (draw < self.mlm_probability) & ~special, positions
+
+    def _choose_spans(self, special, continues, positions):
+        """Spans of whole words. All tokens of a span become [MASK], or random tokens, or stay."""
+        import torch
+
+        chosen, first = torch.zeros_like(special), positions.clone()
+        for row, flags in enumerate(zip(special.tolist(), continues.tolist(), strict=True)):
+            words = _find_words(*flags)
+            budget = self.mlm_probability * sum(end - start for start, end in words)
+            for start, end in draw_spans(words, budget, self.generator):
+                chosen[row, start:end] = True
+                first[row, start:end] = start
+        return chosen, first
 
     def _make_tables(self) -> None:
         import torch
@@ -77,7 +106,54 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
         size = len(self.tokenizer)
         special = torch.zeros(size, dtype=torch.bool)
         special[torch.tensor(self.tokenizer.all_special_ids)] = True
-        if self.whole_word_mask:
+        if self.masking != "tokens":
             self._continues_word = torch.tensor(continuation_table(self.tokenizer))
         self._regular_ids = torch.arange(size)[~special]
         self._is_special = special
+
+
+def draw_spans(words: list[tuple[int, int]], budget: float, generator: Any = None) -> Iterator[tuple[int, int]]:
+    """Spans of neighbouring words, the first token and the one after the last, that have `budget` tokens on average.
+
+    A span starts at a random word, and its number of words is geometric, of at most ten. It ends early at a special
+    token, at a masked word, and where the budget is spent.
+
+    Args:
+        words: First token and token after the last of each word, in order.
+        generator: Of torch's random numbers.
+    """
+    import torch
+
+    weights = (1 - _SPAN_PROBABILITY) ** torch.arange(_LONGEST_SPAN)
+    lengths = torch.multinomial(weights, max(len(words), 1), replacement=True, generator=generator) + 1
+    order = torch.randperm(len(words), generator=generator)
+    draw = torch.rand((), generator=generator).item()
+    masked = [False] * len(words)
+    for first, length in zip(order.tolist(), lengths.tolist(), strict=False):
+        start = end = words[first][0]
+        for number in range(first, min(first + length, len(words))):
+            word_start, word_end = words[number]
+            if masked[number] or word_start != end:
+                break
+            # A word that is longer than the rest of the budget is masked so often that the rate is right on average.
+            if (word_end - word_start) * draw >= budget:
+                budget = 0
+                break
+            masked[number], end, budget = True, word_end, budget - (word_end - word_start)
+        if end > start:
+            yield start, end
+        if budget <= 0:
+            return
+
+
+def _find_words(special: list[bool], continues: list[bool]) -> list[tuple[int, int]]:
+    """First token and token after the last of each word; special tokens are no words."""
+    words: list[tuple[int, int]] = []
+    for position, is_special in enumerate(special):
+        if is_special:
+            continue
+        if continues[position] and words and words[-1][1] == position:
+            words[-1] = words[-1][0], position + 1
+        else:
+            words.append((position, position + 1))
+    return words

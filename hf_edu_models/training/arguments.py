@@ -15,6 +15,7 @@ from transformers import Seq2SeqTrainingArguments
 
 from ..auto import LADDER
 from ..cpu_kernels import read_choice
+from ..data.masking import MASKINGS
 from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
 from .flags import build_parser, expand_flags, flag_value, unknown_flag
@@ -111,7 +112,10 @@ class PretrainingArguments(RecipeArguments):
     objective: str = _option(
         "pretraining", "pretraining: masked language modelling and next sentence prediction; masked_lm: only the first."
     )
-    whole_word_mask: bool = _option(False, "Mask all subwords of a word together.")
+    masking: str = _option(
+        "tokens", "What is masked together: tokens (one by one), words (all subwords), or spans of words (SpanBERT)."
+    )
+    whole_word_mask: bool = _option(False, "Mask all subwords of a word together, as --masking words.")
     mlm_probability: float = _option(0.15, "Fraction of the tokens to predict.")
     repeats: int = _option(
         1, "Number of times each document is split into sentence pairs, at other positions each time."
@@ -122,6 +126,8 @@ class PretrainingArguments(RecipeArguments):
         super().__post_init__()
         if self.objective not in _OBJECTIVES:
             raise ValueError(f"objective must be one of {', '.join(_OBJECTIVES)}; got {self.objective!r}")
+        if self.masking not in MASKINGS:
+            raise ValueError(f"masking must be one of {', '.join(MASKINGS)}; got {self.masking!r}")
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"mlm_probability must be above 0 and below 1, got {self.mlm_probability}")
 

@@ -70,6 +70,22 @@ CASES = {
         {"sentence1": ["a", "b"], "sentence2": ["c", "d"], "label": ["not", "entailment"]},
         {"text": "a", "text_pair": "c", "label": 1},
     ),
+    "qnli": (
+        {"question": ["q"], "sentence": ["a"], "label": ["yes"]},
+        {"text": "a", "text_pair": "q", "label": 0},
+    ),
+    "boolq": (
+        {"question": ["q"], "passage": ["a"], "title": ["t"], "label": [0]},
+        {"text": "a", "text_pair": "q", "label": 0},
+    ),
+    "wic": (
+        {"word": ["w"], "sentence1": ["a w"], "sentence2": ["b w"], "start1": [2], "label": [0]},
+        {"text": "w a w", "text_pair": "b w", "label": 0},
+    ),
+    "copa": (
+        {"premise": ["a"], "question": ["cause"], "choice1": ["b"], "choice2": ["c"], "label": [1]},
+        {"context": "a cause", "choices": ["b", "c"], "label": 1},
+    ),
     "stsb": (
         {"sentence1": ["a"], "sentence2": ["c"], "score": [2.5], "genre": ["x"]},
         {"text": "a", "text_pair": "c", "label": 2.5},

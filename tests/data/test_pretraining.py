@@ -4,6 +4,7 @@
 import math
 import random
 import time
+from itertools import pairwise
 
 import datasets
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 from transformers import BertConfig, BertForPreTraining, DataCollatorForLanguageModeling
 
 from hf_edu_models.data import DataCollatorForPreTraining, build_nsp_pairs, cut_sentences, train_tokenizer
+from hf_edu_models.data.masking import draw_spans
 from hf_edu_models.data.pretraining import truncate_pair
 
 
@@ -240,16 +242,64 @@ def counts_of(batches, tokenizer):
     return ordinary, chosen, masked, kept, replaced
 
 
-@pytest.mark.parametrize("whole_word_mask", [False, True])
-def test_masking_probabilities_are_those_of_the_paper(whole_word_mask, bert_tokenizer, story_corpus, tmp_path):
-    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=whole_word_mask)
+@pytest.mark.parametrize("options", [{}, {"whole_word_mask": True}, {"masking": "words"}])
+def test_masking_probabilities_are_those_of_the_paper(options, bert_tokenizer, story_corpus, tmp_path):
+    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, **options)
     ordinary, chosen, masked, kept, replaced = counts_of(batches, bert_tokenizer)
     same_by_chance = 0.1 / (len(bert_tokenizer) - 5)  # a random token may be the same token
     # All subwords of a word are masked together, so the variance is larger than for single tokens.
-    assert is_near(chosen, ordinary, 0.15, limit=9 if whole_word_mask else 4.5)
+    assert is_near(chosen, ordinary, 0.15, limit=9 if options else 4.5)
     assert is_near(masked, chosen, 0.8)
     assert is_near(kept, chosen, 0.1 + same_by_chance)
     assert is_near(replaced, chosen, 0.1 - same_by_chance)
+
+
+@pytest.mark.parametrize("probability", [0.15, 0.3])
+def test_spans_keep_the_masking_probabilities(probability, bert_tokenizer, story_corpus, tmp_path):
+    options = {"masking": "spans", "mlm_probability": probability}
+    batches = masked_batches(bert_tokenizer, story_corpus, tmp_path, **options)
+    ordinary, chosen, masked, kept, replaced = counts_of(batches, bert_tokenizer)
+    # The number of tokens of each row is fixed but for its last word; replacements are drawn for whole spans.
+    assert is_near(chosen, ordinary, probability, limit=2)
+    same_by_chance = 0.1 / (len(bert_tokenizer) - 5)
+    assert is_near(masked, chosen, 0.8, limit=12)
+    assert is_near(kept, chosen, 0.1 + same_by_chance, limit=12)
+    assert is_near(replaced, chosen, 0.1 - same_by_chance, limit=12)
+
+
+def test_spans_are_neighbouring_whole_words_and_bounded():
+    """Words of one to three tokens, with special tokens after each 40th."""
+    words, position = [], 0
+    for number in range(400):
+        position += number % 40 == 0
+        words.append((position, position + 1 + number % 3))
+        position = words[-1][1]
+    starts, ends = {start: number for number, (start, _) in enumerate(words)}, {end for _, end in words}
+    generator, tokens, lengths = torch.Generator().manual_seed(0), [], []
+    for _ in range(300):
+        spans = sorted(draw_spans(words, 30.5, generator))
+        assert all(before[1] <= after[0] for before, after in pairwise(spans))
+        for start, end in spans:
+            inside = [word for word in words if start <= word[0] < end]
+            assert start in starts and end in ends and 1 <= len(inside) <= 10
+            assert sum(b - a for a, b in inside) == end - start, "no special token is inside"
+            lengths.append(len(inside))
+        tokens.append(sum(end - start for start, end in spans))
+    assert min(tokens) >= 28 and max(tokens) <= 33 and np.mean(tokens) == pytest.approx(30.5, abs=0.2)
+    assert 10 in lengths and 3 < np.mean(lengths) < 3.8  # the last span and those at the end of a text are cut
+    assert list(draw_spans([], 0.0)) == []
+
+
+def test_spans_are_longer_than_masked_words(bert_tokenizer, story_corpus, tmp_path):
+    def mean_run(masking):
+        counts = [0, 0]
+        for batch, _ in masked_batches(bert_tokenizer, story_corpus, tmp_path, batches=5, masking=masking):
+            picked = batch["labels"] != -100
+            counts[0] += int(picked.sum())
+            counts[1] += int((picked[:, 1:] & ~picked[:, :-1]).sum())
+        return counts[0] / counts[1]
+
+    assert mean_run("spans") > 1.8 * mean_run("words")
 
 
 def test_other_masking_probabilities(bert_tokenizer, story_corpus, tmp_path):
@@ -259,9 +309,10 @@ def test_other_masking_probabilities(bert_tokenizer, story_corpus, tmp_path):
     assert is_near(chosen, ordinary, 0.4) and is_near(masked, chosen, 0.5) and kept < 0.02 * chosen
 
 
-def test_whole_word_masking_masks_all_subwords_of_a_word(bert_tokenizer, story_corpus, tmp_path):
+@pytest.mark.parametrize("masking", ["words", "spans"])
+def test_whole_word_masking_masks_all_subwords_of_a_word(masking, bert_tokenizer, story_corpus, tmp_path):
     subwords = 0
-    for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path, whole_word_mask=True):
+    for batch, original in masked_batches(bert_tokenizer, story_corpus, tmp_path, masking=masking):
         for labels, ids in zip(batch["labels"].tolist(), original.tolist(), strict=True):
             tokens = bert_tokenizer.convert_ids_to_tokens(ids)
             for position in range(1, len(tokens)):
@@ -300,6 +351,8 @@ def test_the_collator_rejects_what_transformers_rejects(bert_tokenizer):
         DataCollatorForPreTraining(bert_tokenizer, mlm=False)
     with pytest.raises(ValueError, match=r"should not exceed 1"):
         DataCollatorForPreTraining(bert_tokenizer, mask_replace_prob=0.8, random_replace_prob=0.3)
+    with pytest.raises(ValueError, match=r"masking must be one of tokens, words, spans; got 'phrases'"):
+        DataCollatorForPreTraining(bert_tokenizer, masking="phrases")
     char = train_tokenizer(["abc def"], "char", 30, rung="bert")
     with pytest.raises(ValueError, match=r"where words begin"):
         DataCollatorForPreTraining(char, whole_word_mask=True)([{"input_ids": [5, 6, 7]}])

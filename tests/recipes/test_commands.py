@@ -95,5 +95,7 @@ def test_tokens_are_masked_as_in_the_run(tmp_path):
     reader = train_tokenizer(["a dog ran", "the cat sat"] * 3, "wordpiece", 60, task="bert")
     write_settings(tmp_path, {"mlm_probability": 0.4, "whole_word_mask": True})
     collator = collator_of("masked_lm", reader, EvaluationRequest(str(tmp_path)))
-    assert collator.mlm_probability == 0.4 and collator.whole_word_mask
+    assert collator.mlm_probability == 0.4 and collator.whole_word_mask and collator.masking == "words"
+    write_settings(tmp_path, {"masking": "spans"})
+    assert collator_of("masked_lm", reader, EvaluationRequest(str(tmp_path))).masking == "spans"
     assert not hasattr(collator_of("classification", reader, EvaluationRequest(str(tmp_path))), "mlm_probability")

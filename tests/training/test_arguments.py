@@ -6,12 +6,14 @@ import shlex
 import subprocess
 import sys
 
+import datasets
 import pytest
 import torch
 import yaml
 from tiny_runs import arguments, write_checkpoint
 
 from hf_edu_models import cpu_kernels
+from hf_edu_models.data import load_corpus
 from hf_edu_models.redaction import clean_value
 from hf_edu_models.run_folder import SETTINGS, read_settings
 from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets, recipe_files
@@ -115,7 +117,7 @@ def test_a_size_overrides_the_preset_and_model_overrides_the_size(two_presets):
         (["--preset", "base", "--size", "big"], "EduBahdanauConfig has no sizes by name, got size 'big'"),
         (
             ["--preset", "base", "--size", "big", "--init-from", "run"],
-            "--init-from run has its own size; leave out --size",
+            "run has its own size; leave out --size big",
         ),
         ([], "needs data: give --preset (one of base, on_top, wrong) or --dataset"),
     ],
@@ -422,3 +424,31 @@ def test_the_inverse_square_root_schedule_is_that_of_the_paper(tmp_path):
 def test_settings_do_not_depend_on_the_machine(tmp_path):
     args, training_args = parse("--dataset", "reverse", "--output_dir", str(tmp_path))
     assert set(settings_of(args, training_args)) <= {"dataset", "use_cpu"}
+
+
+HUB_COLUMNS = {
+    "qqp": ("question1", "question2", "label", "idx"),
+    "mnli": ("premise", "hypothesis", "label", "idx"),
+    "qnli": ("question", "sentence", "label", "idx"),
+    "wnli": ("sentence1", "sentence2", "label", "idx"),
+    "boolq": ("question", "passage", "idx", "label"),
+    "cb": ("premise", "hypothesis", "idx", "label"),
+    "copa": ("premise", "choice1", "choice2", "question", "idx", "label"),
+    "wic": ("word", "sentence1", "sentence2", "start1", "start2", "end1", "end2", "idx", "label"),
+    "terra": ("premise", "hypothesis", "idx", "label"),
+}
+
+
+@pytest.mark.parametrize("preset", HUB_COLUMNS)
+def test_the_preset_of_a_benchmark_finds_its_columns(preset, monkeypatch):
+    """The Hub is replaced by two rows with the columns of its dataset; MNLI has two validation splits."""
+    table = {name: [0, 1] if name in ("label", "idx") else ["a", "b"] for name in HUB_COLUMNS[preset]}
+    held_out = ("validation_matched", "validation_mismatched") if preset == "mnli" else ("validation",)
+    rows = datasets.Dataset.from_dict(table)
+    loaded = datasets.DatasetDict(dict.fromkeys(("train", *held_out), rows))
+    monkeypatch.setattr("datasets.load_dataset", lambda *arguments, **options: loaded)
+    args, _ = parse_arguments("recipes/2019_bert_finetune.py", ["--use_cpu", "--preset", preset])
+    corpus = load_corpus(args.dataset, **args.corpus)
+    assert args.dataset_config == preset and set(corpus) == {"train", "validation"}
+    two = {"context", "choices"} if preset == "copa" else {"text", "text_pair"}
+    assert set(corpus["train"].column_names) == two | {"label"}
