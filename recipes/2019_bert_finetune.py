@@ -4,9 +4,9 @@
     python recipes/2019_bert_finetune.py --preset sst2 --init-from runs/bert_pretrain-wikitext
     python recipes/2019_bert_finetune.py --preset sst2     # from scratch, to see what pre-training is worth
 
-The columns of the dataset choose the head: `sst2`, `cola` (one text), `mrpc`, `rte`, `mnli`, `boolq` (two), `stsb` (regression),
-`goemotions` (multi-label), `wnut17`, `pos` (token classification), `squad` (question answering), `swag`, `copa`
-(multiple choice). `--init-from` takes the folder of a run, or published weights after `hf-edu convert`.
+The columns of the dataset choose the head: `sst2`, `cola` (one text), `mrpc`, `rte`, `mnli`, `boolq` (two), `stsb`
+(regression), `goemotions` (multi-label), `wnut17`, `pos` (token classification), `squad` (question answering), `swag`,
+`copa` (multiple choice). `--init-from` takes the folder of a run, or published weights after `hf-edu convert`.
 
 Fine-tuning takes few epochs with a small learning rate; the best checkpoint by the task's main score is kept.
 """
