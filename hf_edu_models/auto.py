@@ -179,8 +179,10 @@ LADDER: tuple[Rung, ...] = (
                 ("scaled_dot", "lstm", "maxout"),
                 ("general", "gru", "maxout"),
                 ("cosine", "rnn", "maxout"),
+                ("projected", "gru", "linear"),
             )
-        },
+        }
+        | {"sparsemax": TinyVariant({"attention_normalizer": "sparsemax", "attention_score": "projected"})},
     ),
     Rung(
         name="hierarchical",

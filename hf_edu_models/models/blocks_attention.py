@@ -1,7 +1,8 @@
-"""Attention of the recurrent models: the scores, the softmax over them, and attention over a window of past states.
+"""Attention of the recurrent models: scores, weights made of them, and attention over a window of past states.
 
 A score compares one query, a decoder state s, with every key, made of an annotation h_j. `prepare` computes once for a
-source what does not depend on the query. A new score is a class and one entry in `SCORES`, nothing else.
+source what does not depend on the query. A new score is a class and one entry in `SCORES`, nothing else. A normaliser
+makes weights of the scores, none negative, with sum one; a new one is a class and one entry in `NORMALIZERS`.
 
 Shapes: B batch, S source length, T time steps, D hidden size, A alignment size, W window.
 """
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .blocks_fused_steps import FusedAdditive, FusedCosine, FusedDot
+from .blocks_fused_steps import FusedAdditive, FusedCosine, FusedDot, FusedProjected
 from .blocks_masks import last_states
 
 
@@ -110,20 +111,83 @@ class AdditiveScore(AttentionScore):
         return scores
 
 
+class ProjectedScore(AttentionScore):
+    """Queries and keys as in Vaswani et al. 2017, Section 3.2.2, with a single head: e_j = (W_q s) . (W_k h_j)
+
+    The values are the annotations: the decoder's cell and its readout multiply the context c by weights of their own,
+    and W (sum_j alpha_j W_v h_j) = (W W_v) c, so that W_v would add nothing.
+    """
+
+    fused = FusedProjected
+
+    def __init__(self, query_size: int, key_size: int, align_size: int):
+        super().__init__(query_size, key_size, align_size)
+        self.query_weight = nn.Parameter(torch.empty(align_size, query_size))  # W_q
+        self.key_weight = nn.Parameter(torch.empty(align_size, key_size))  # W_k
+        for parameter in self.parameters():
+            nn.init.xavier_uniform_(parameter)
+
+    def prepare(self, annotations: Tensor) -> Tensor:
+        return F.linear(annotations, self.key_weight)
+
+    def forward(self, query: Tensor, keys: Tensor) -> Tensor:
+        queries = F.linear(query, self.query_weight)  # (B, A)
+        scores = torch.einsum("ba,bsa->bs", queries, keys)  # (B, S)
+        return scores
+
+
 SCORES = {
     "additive": AdditiveScore,
     "dot": DotScore,
     "scaled_dot": ScaledDotScore,
     "general": GeneralScore,
     "cosine": CosineScore,
+    "projected": ProjectedScore,
 }
 
 
-def attend(scores: Tensor, annotations: Tensor, mask: Tensor | None) -> tuple[Tensor, Tensor]:
-    """alpha_ij = exp(e_ij) / sum_k exp(e_ik), Eq. (6); c_i = sum_j alpha_ij h_j, Eq. (5) of Bahdanau et al. 2015."""
+class Softmax(nn.Module):
+    """alpha_j = exp(e_j) / sum_k exp(e_k): no weight is zero, except that of a masked key."""
+
+    def forward(self, scores: Tensor) -> Tensor:
+        weights = scores.softmax(dim=-1)  # (B, S)
+        return weights
+
+
+class Sparsemax(nn.Module):
+    """Martins & Astudillo 2016, arXiv:1602.02068: the weights nearest to the scores; low scores get exactly 0.
+
+    alpha_j = max(0, e_j - tau), with tau such that the weights sum to one: tau = (sum of the k highest scores - 1) / k,
+    where k is the number of weights above zero.
+    """
+
+    def forward(self, scores: Tensor) -> Tensor:
+        # Subtracting the same number from all scores changes no weight, and float16 is too coarse for sums.
+        shifted = scores.to(torch.promote_types(scores.dtype, torch.float32))
+        shifted = shifted - shifted.amax(dim=-1, keepdim=True).detach()  # (B, S)
+        ordered = shifted.sort(dim=-1, descending=True).values  # (B, S)  e_(1) >= e_(2) >= ...
+        ranks = torch.arange(1, scores.shape[-1] + 1, device=scores.device, dtype=ordered.dtype)  # (S)
+        in_support = 1 + ranks * ordered > ordered.cumsum(dim=-1)  # (B, S)
+        support_sum = ordered.masked_fill(~in_support, 0).sum(dim=-1, keepdim=True)  # (B, 1)
+        threshold = (support_sum - 1) / in_support.sum(dim=-1, keepdim=True)  # (B, 1)  tau
+        weights = (shifted - threshold).clamp(min=0).to(scores.dtype)  # (B, S)
+        return weights
+
+
+NORMALIZERS = {"softmax": Softmax, "sparsemax": Sparsemax}
+
+
+def attend(
+    scores: Tensor, annotations: Tensor, mask: Tensor | None, normalizer: nn.Module | None = None
+) -> tuple[Tensor, Tensor]:
+    """alpha_ij = exp(e_ij) / sum_k exp(e_ik), Eq. (6); c_i = sum_j alpha_ij h_j, Eq. (5) of Bahdanau et al. 2015.
+
+    Args:
+        normalizer: of `NORMALIZERS`, instead of the softmax of Eq. (6).
+    """
     if mask is not None:
         scores = scores.masked_fill(~mask, torch.finfo(scores.dtype).min)
-    weights = scores.softmax(dim=-1)  # (B, S)  alpha_ij, Eq. (6)
+    weights = (normalizer or Softmax())(scores)  # (B, S)  alpha_ij, Eq. (6)
     context = torch.einsum("bs,bsd->bd", weights, annotations)  # (B, D)  c_i, Eq. (5)
     return context, weights
 

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from .blocks_attention import Softmax
 from .blocks_fused_steps import FUSED_CELLS, ScoreGradients, StepRecord, StepWeights
 from .blocks_recurrent import State
 
@@ -39,6 +40,8 @@ def project_source(decoder: nn.Module, annotations: Tensor) -> SourceProjection 
     if is_mixed or annotations.dtype not in (torch.float32, torch.float64) or torch.compiler.is_compiling():
         return None
     if getattr(score, "fused", None) is None or type(cell).__name__ not in FUSED_CELLS:
+        return None
+    if type(decoder.normalizer) is not Softmax:
         return None
     keys = score.prepare(annotations)  # (B, S, A)
     if not score.fused.is_exact(score, keys):

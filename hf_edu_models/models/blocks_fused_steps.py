@@ -29,7 +29,7 @@ class StepRecord(NamedTuple):
 
 
 class StepWeights(NamedTuple):
-    """The weights of one step: `matrix` is [W_a; U] or U alone, `bias` its bias, `vector` the score's v_a."""
+    """The weights of one step: `matrix` is [W_a; U], [W_q; U] or U alone, `bias` its bias, `vector` the score's v_a."""
 
     matrix: Tensor
     bias: Tensor
@@ -181,6 +181,25 @@ class FusedCosine(FusedDot):
         unit_grad = cls.product_backward(scores_grad, unit, keys, sums)
         along = (unit_grad * unit).sum(dim=-1, keepdim=True)
         return (unit_grad - along * unit) / length, step.projected
+
+
+class FusedProjected(FusedDot):
+    """The dot product of key and projected state."""
+
+    @staticmethod
+    def step_weights(score, cell) -> StepWeights:
+        bias = torch.cat([torch.zeros_like(score.query_weight[:, 0]), cell.state_bias])
+        return StepWeights(torch.cat([score.query_weight, cell.state_weight]), bias, None)
+
+    @classmethod
+    def step(
+        cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, scratch: Tensor | None
+    ) -> Tensor:
+        return super().step(projected, projected, keys, vector, scratch)
+
+    @classmethod
+    def backward(cls, scores_grad: Tensor, step: StepRecord, keys: Tensor, sums: ScoreGradients):
+        return 0, cls.product_backward(scores_grad, step.projected, keys, sums)
 
 
 class FusedAdditive:

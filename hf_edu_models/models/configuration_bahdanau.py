@@ -22,7 +22,10 @@ class EduBahdanauConfig(EduConfig):
         encoder_hidden_size: units of the encoder per direction; an annotation has twice as many. Default: `hidden_size`
             or half of it, for scores that need annotations as large as decoder states (`dot`, `scaled_dot`, `cosine`).
         attention_score: a key of `SCORES` in `blocks_attention.py`.
-        attention_size: units of the additive score's hidden layer. Default: `hidden_size`.
+        attention_size: units of the additive score's hidden layer; the size of queries and keys of the projected score.
+            Default: `hidden_size`.
+        attention_normalizer: from scores to weights: `softmax` as in the paper, or `sparsemax`, which gives a weight of
+            exactly 0 to low scores. `sparsemax` runs eager.
         readout: `maxout` as in the paper, or `linear`.
         maxout_size: output size of the readout.
         label_smoothing: in training, the probability spread over the whole vocabulary; the paper has none.
@@ -43,6 +46,7 @@ class EduBahdanauConfig(EduConfig):
     encoder_hidden_size: int | None = None
     num_hidden_layers: int = 1
     attention_size: int | None = None
+    attention_normalizer: str = "softmax"
     readout: str = "maxout"
     maxout_size: int = 500
     label_smoothing: float | int = 0.0
@@ -68,16 +72,18 @@ class EduBahdanauConfig(EduConfig):
         return 2 * self.encoder_hidden_size
 
     def validate_architecture(self):
+        from .blocks_attention import NORMALIZERS
         from .blocks_readout import READOUTS
 
         super().validate_architecture()
         check_recurrent(self)
         check_choice("attention_score", self.attention_score, _scores())
+        check_choice("attention_normalizer", self.attention_normalizer, NORMALIZERS)
         check_choice("readout", self.readout, READOUTS)
         if self.needs_equal_sizes and self.annotation_size != self.hidden_size:
             raise ValueError(
                 f"attention_score '{self.attention_score}' compares states of hidden_size {self.hidden_size} with "
                 f"annotations of 2 x encoder_hidden_size = {self.annotation_size}; choose an even hidden_size and "
-                "encoder_hidden_size half of it, or attention_score 'general' or 'additive'"
+                "encoder_hidden_size half of it, or attention_score 'general', 'additive' or 'projected'"
             )
         check_tied_sizes(self, "maxout_size", self.maxout_size)

@@ -2,7 +2,7 @@
 
 New since `modeling_seq2seq.py`: no single vector holds the source; before each target token the decoder attends over
 every source position and weighs them.
-Paper: Bahdanau, Cho & Bengio 2015, arXiv:1409.0473; the other scores are Luong, Pham & Manning 2015, arXiv:1508.04025.
+Paper: Bahdanau, Cho & Bengio 2015, arXiv:1409.0473; other scores: Luong, Pham & Manning 2015, arXiv:1508.04025.
 Differs from the paper: source and target share one vocabulary, with embeddings of their own; gates are as in torch (see
 `GRUCell`); the cell may be an LSTM or a plain RNN; the output reads the new state s_i, the paper's s_{i-1}.
 
@@ -17,7 +17,7 @@ from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.utils.generic import ModelOutput
 
-from .blocks_attention import SCORES, AdditiveScore, attend
+from .blocks_attention import NORMALIZERS, SCORES, AdditiveScore, ProjectedScore, attend
 from .blocks_cache import StatefulPreTrainedModel
 from .blocks_dropout import Dropout
 from .blocks_fused_attention import SourceProjection, StepWeights, attend_fused, project_source
@@ -60,6 +60,7 @@ class AttentiveDecoder(nn.Module):
         self.dropout = Dropout(config.dropout)
         self.start_proj = nn.Linear(config.encoder_hidden_size, config.hidden_size)  # W_s
         self.score = SCORES[config.attention_score](config.hidden_size, config.annotation_size, config.attention_size)
+        self.normalizer = NORMALIZERS[config.attention_normalizer]()
         self.num_states, self.state_tensors = 1, CELLS[config.cell_type].state_tensors
         self.cell = CELLS[config.cell_type](config.embedding_size + config.annotation_size, config.hidden_size)
         self.readout = READOUTS[config.readout](
@@ -80,7 +81,7 @@ class AttentiveDecoder(nn.Module):
 
         def step(state, embedding, is_real):
             scores = self.score(state[0], keys)  # (B, S)  e_ij: how well s_{i-1} and h_j match
-            context, weights = attend(scores, annotations, source_mask)
+            context, weights = attend(scores, annotations, source_mask, self.normalizer)
             new_state = self.cell(torch.cat([embedding, context], dim=-1), state)  # s_i = f(s_{i-1}, y_{i-1}, c_i)
             state = new_state if is_real is None else update_where(is_real, new_state, state)
             return state, (state[0], weights)
@@ -131,6 +132,9 @@ class EduBahdanauPreTrainedModel(Seq2SeqMethods, StatefulPreTrainedModel):
             init.normal_(module.query_weight, std=0.1 * std)
             init.normal_(module.key_weight, std=0.1 * std)
             init.zeros_(module.score_vector)
+        elif isinstance(module, ProjectedScore):  # as in the Transformer
+            init.xavier_uniform_(module.query_weight)
+            init.xavier_uniform_(module.key_weight)
 
 
 class EduBahdanauEncoder(RecurrentEncoder, EduBahdanauPreTrainedModel):

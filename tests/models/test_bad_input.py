@@ -146,7 +146,12 @@ SENTENCES = (
         (
             "EduBahdanauConfig",
             {"attention_score": "add"},
-            "attention_score 'add' is not known; choose one of additive, dot, scaled_dot, general, cosine",
+            "attention_score 'add' is not known; choose one of additive, dot, scaled_dot, general, cosine, projected",
+        ),
+        (
+            "EduBahdanauConfig",
+            {"attention_normalizer": "hardmax"},
+            "attention_normalizer 'hardmax' is not known; choose one of softmax, sparsemax",
         ),
         ("EduBahdanauConfig", {"readout": "deep"}, "readout 'deep' is not known; choose one of maxout, linear"),
         (
@@ -194,7 +199,8 @@ SENTENCES = (
             "EduBahdanauConfig",
             {"attention_score": "dot", "hidden_size": 13},
             "attention_score 'dot' compares states of hidden_size 13 with annotations of 2 x encoder_hidden_size = 12; "
-            "choose an even hidden_size and encoder_hidden_size half of it, or attention_score 'general' or 'additive'",
+            "choose an even hidden_size and encoder_hidden_size half of it, or attention_score 'general', "
+            "'additive' or 'projected'",
         ),
     ]
     + [

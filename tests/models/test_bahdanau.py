@@ -13,13 +13,13 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_edu_models import EduBahdanauConfig, EduBahdanauForConditionalGeneration
 from hf_edu_models.models import blocks_fused_attention, modeling_bahdanau
-from hf_edu_models.models.blocks_attention import SCORES, AttentionScore, attend
+from hf_edu_models.models.blocks_attention import NORMALIZERS, SCORES, AttentionScore, attend
 from hf_edu_models.models.blocks_fused_attention import FusedAttentionLoop
 from hf_edu_models.models.blocks_fused_steps import FUSED_CELLS
 from hf_edu_models.models.blocks_recurrent import CELLS
 
 BAHDANAUS = {case.name: case for case in TRANSLATORS if case.name.startswith("bahdanau")}
-PAPER = CASES["bahdanau"]
+PAPER, SPARSEMAX = CASES["bahdanau"], CASES["bahdanau-sparsemax"]
 
 
 def test_weights_and_context_by_hand():
@@ -56,8 +56,57 @@ def test_every_score_is_its_formula(name):
                 "scaled_dot": lambda s, h: s @ h / math.sqrt(4),
                 "general": lambda s, h: s @ score.key_proj.weight @ h,
                 "cosine": lambda s, h: F.cosine_similarity(s, h, dim=0),
+                "projected": lambda s, h: (score.query_weight @ s) @ (score.key_weight @ h),
             }[name]
             assert_close(scores[row, position], formula(s, h))
+
+
+def project_onto_simplex(scores):
+    """The nearest weights >= 0 with sum 1: max(0, e - tau), tau by bisection."""
+    low, high = scores.max() - 1, scores.max()
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (scores - middle).clamp(min=0).sum() > 1 else (low, middle)
+    return (scores - high).clamp(min=0)
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 10.0])
+def test_sparsemax_is_the_projection_onto_the_simplex(scale):
+    scores = scale * torch.randn(6, 5, dtype=torch.double)
+    mask = torch.rand(6, 5) < 0.7
+    mask[:, 2] = True
+    annotations = torch.randn(6, 5, 3, dtype=torch.double)
+    for visible in (None, mask):
+        context, weights = attend(scores, annotations, visible, NORMALIZERS["sparsemax"]())
+        for row in range(6):
+            real = torch.ones(5, dtype=torch.bool) if visible is None else visible[row]
+            assert_close(weights[row, real], project_onto_simplex(scores[row, real]))
+            assert not weights[row, ~real].any()
+        assert_close(weights.sum(dim=-1), torch.ones(6, dtype=torch.double))
+        assert_close(context, (weights[:, :, None] * annotations).sum(dim=1))
+    assert scale < 1 or (weights[mask] == 0).any(), "it is sparse"
+
+
+def test_sparsemax_has_an_exact_gradient():
+    """Finite differences, with a mask, and the smallest and the largest support."""
+    mask = torch.tensor([[True, True, False, True], [True, True, True, True], [True, True, True, True]])
+    scores = torch.tensor([[0.3, 0.9, 7.0, -0.2], [0.1, 0.2, 0.15, 0.12], [5.0, 1.0, 2.0, -3.0]], dtype=torch.double)
+    annotations = torch.randn(3, 4, 2, dtype=torch.double)
+    sparsemax = NORMALIZERS["sparsemax"]()
+    assert torch.autograd.gradcheck(
+        lambda scores: attend(scores, annotations, mask, sparsemax), scores.requires_grad_()
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+def test_sparsemax_of_extreme_scores(dtype):
+    """A source without a real token gets equal weights, as from the softmax; large scores do not overflow."""
+    largest = torch.finfo(dtype).max
+    scores = torch.tensor([[1.0, 2.0, 3.0, 4.0], [largest, -largest, 0.0, -largest]], dtype=dtype)
+    mask = torch.tensor([[False] * 4, [True] * 4])
+    _, weights = attend(scores, torch.ones(2, 4, 1, dtype=dtype), mask, NORMALIZERS["sparsemax"]())
+    assert weights.tolist() == [[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]
+    assert weights.dtype == dtype
 
 
 @pytest.mark.parametrize("form", ["eager", "fused"])
@@ -131,13 +180,13 @@ def test_the_fused_backward_pass_is_the_derivative(cell, score, masked):
     """Finite differences, in float64, with respect to every input."""
     batch, source, length, size, align = 2, 3, 3, 2, 2
     gates = CELLS[cell].gates * size
-    align_rows = align if score == "additive" else 0
+    align_rows = align if score in ("additive", "projected") else 0
     mask = torch.tensor([[True, True, True], [True, False, True]]) if masked else None
 
     def draw(*shape):
         return torch.randn(*shape, dtype=torch.double, requires_grad=True)
 
-    keys = draw(batch, source, align if score == "additive" else size)
+    keys = draw(batch, source, align_rows or size)
     state = draw(batch, size), draw(batch, size) if cell == "lstm" else None
     weights = draw(align_rows + gates, size), draw(align_rows + gates), draw(align) if score == "additive" else None
     gate_inputs, values = draw(batch, length, gates), draw(batch, source, gates)
@@ -175,7 +224,7 @@ class TensorsLike(TorchDispatchMode):
         return result
 
 
-@pytest.mark.parametrize("name", BAHDANAUS)
+@pytest.mark.parametrize("name", [name for name, case in BAHDANAUS.items() if case != SPARSEMAX])
 def test_no_step_allocates_as_much_as_the_keys(name):
     """The heap would grow with source times target times hidden size, while torch's own count does not show it."""
     model = BAHDANAUS[name].build().train()
@@ -244,6 +293,14 @@ def test_a_new_score_takes_one_entry_and_runs_eager(monkeypatch):
         generated = model.generate(random_ids(2, SOURCE), num_beams=3, max_new_tokens=6, eos_token_id=None)
         results.append((outputs.logits, outputs.cross_attentions, gradients, generated))
     assert_close(*results)
+
+
+def test_another_normaliser_than_softmax_runs_eager():
+    """The backward pass of the fused form is that of the softmax."""
+    source = random_ids(2, SOURCE)
+    for case in (PAPER, SPARSEMAX):
+        decoder, encoder = case.build().model.decoder, case.build().model.encoder
+        assert (decoder.project(encoder(source)) is None) == (case == SPARSEMAX)
 
 
 def test_a_fused_form_is_not_inherited():
