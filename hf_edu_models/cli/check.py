@@ -5,7 +5,6 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 _DAMAGED = 1  # exit code
@@ -32,10 +31,9 @@ def check(
     checkpoints = list_checkpoints(folder)
     is_model = any((folder / name).is_file() for name in ("config.json", MANIFEST)) or not checkpoints
     found = {each: find_damage(each) for each in [folder] * is_model + checkpoints}
-    table = Table("folder", "result")
     for each, problem in found.items():
         good = "verified" if (each / MANIFEST).is_file() else f"readable, but not verified: it has no {MANIFEST}"
-        table.add_row(Text(str(each)), Text(f"damaged: {problem}", style="red") if problem else Text(good))
-    Console().print(table)
+        result = Text(f"damaged: {problem}", style="red") if problem else Text(good)
+        Console().print(Text.assemble(f"{each}: ", result), soft_wrap=True)
     if any(found.values()):
         raise typer.Exit(_DAMAGED)

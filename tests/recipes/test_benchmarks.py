@@ -124,7 +124,7 @@ def test_startup_counts_cpu_time_and_reports_a_failure(load):
 def test_resident_growth_is_that_of_the_peak(load):
     measure = load("interleaved").resident_growth
     kept = measure(lambda: torch.ones(2**26, dtype=torch.uint8))  # freed when the function returns
-    assert 2**26 <= kept < 2**27 and measure(lambda: None) < 2**22
+    assert 0.9 * 2**26 < kept < 2**27 and measure(lambda: None) < 2**22
 
 
 def test_training_has_a_share_of_the_best_peak(tmp_path):
