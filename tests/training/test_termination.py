@@ -69,10 +69,13 @@ def test_sigterm_before_training_is_one_sentence(capsys):
 def test_a_worker_process_ends_at_sigterm_as_usual():
     """It inherits the handler, and the system's own would have ended it."""
     with defer_sigterm() as termination:
+        started, start = os.pipe()
         worker = os.fork()
         if worker == 0:
+            os.write(start, b"!")
             time.sleep(20)
             os._exit(0)
+        os.read(started, 1)  # Python forgets signals that arrive while it forks
         os.kill(worker, signal.SIGTERM)
         _, status = os.waitpid(worker, 0)
     assert os.WTERMSIG(status) == signal.SIGTERM and not termination.is_requested
