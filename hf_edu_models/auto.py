@@ -223,6 +223,7 @@ LADDER: tuple[Rung, ...] = (
             ),
             "concat": TinyVariant({"head_aggregation": "concat", "tie_word_embeddings": False}),
             "mean": TinyVariant({"head_aggregation": "mean", "decoder_layers": 1}),
+            "diverse": TinyVariant({"head_diversity_weight": 0.5}),
         },
     ),
     Rung(
@@ -234,7 +235,11 @@ LADDER: tuple[Rung, ...] = (
         tokenizer="language_modeling",
         tiny=_ATTENTION | {"max_position_embeddings": 40},
         lora_targets=("qkv_proj",),
-        variants={"post-norm": TinyVariant({"norm_first": False})},
+        variants={
+            "post-norm": TinyVariant({"norm_first": False}),
+            "mean": TinyVariant({"head_aggregation": "mean", "head_diversity_weight": 0.5}),
+            "auxiliary": TinyVariant({"lm_loss_weight": 0.5}, ("ForSequenceClassification",)),
+        },
     ),
     Rung(
         name="bert",
@@ -245,7 +250,13 @@ LADDER: tuple[Rung, ...] = (
         tokenizer="bert",
         tiny=_ATTENTION | {"max_position_embeddings": 40, "initializer_range": 0.3},
         lora_targets=("qkv_proj",),
-        variants={"pre-norm": TinyVariant({"norm_first": True}, ("ForMaskedLM",))},
+        variants={
+            "pre-norm": TinyVariant({"norm_first": True}, ("ForMaskedLM",)),
+            "concat": TinyVariant(
+                {"head_aggregation": "concat", "head_diversity_weight": 0.5},
+                ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice"),
+            ),
+        },
     ),
 )
 TABLE_MARKS = ("<!-- ladder -->", "<!-- /ladder -->")

@@ -103,6 +103,7 @@ def _allowed_num_labels(model: PreTrainedModel) -> tuple[int, ...]:
     return (2,) if type(model).__name__.endswith("ForQuestionAnswering") else (model.config.num_labels,)
 
 
+_HEADS_OF_THE_PAPER = {"head_aggregation": "project", "head_diversity_weight": 0.0}
 _BERT_HEADS = "Model ForPreTraining ForMaskedLM ForNextSentencePrediction ForSequenceClassification"
 _BERT_HEADS += " ForTokenClassification ForQuestionAnswering ForMultipleChoice"
 
@@ -115,7 +116,8 @@ BERT = Family(
     | _same_names("hidden_size num_hidden_layers num_attention_heads intermediate_size hidden_act use_cache")
     | _same_names("max_position_embeddings type_vocab_size initializer_range layer_norm_eps classifier_dropout")
     | {"hidden_dropout_prob": "dropout", "attention_probs_dropout_prob": "attention_dropout"},
-    constants={"norm_first": False},
+    constants={"norm_first": False, "mlm_weight": 1.0, "nsp_weight": 1.0} | _HEADS_OF_THE_PAPER,
+    training_only=("mlm_weight", "nsp_weight", "head_diversity_weight"),
     hf_allowed={
         "is_decoder": (False,),
         "add_cross_attention": (False,),
@@ -197,7 +199,7 @@ GPT2 = Family(
     tokenizer_class="GPT2Tokenizer",
     config_fields=_GPT_FIELDS
     | {"use_cache": "use_cache", "n_inner": "intermediate_size", "activation_function": "hidden_act"},
-    constants={"norm_first": True},
+    constants={"norm_first": True, "lm_loss_weight": 0.0} | _HEADS_OF_THE_PAPER,
     inferred={"intermediate_size": lambda model: model.config.n_inner or _four_times_hidden_size(model)},
     hf_allowed={
         "scale_attn_weights": (True,),
@@ -205,7 +207,7 @@ GPT2 = Family(
         "reorder_and_upcast_attn": (False,),
         "add_cross_attention": (False,),
     },
-    training_only=("embd_pdrop",),
+    training_only=("embd_pdrop", "lm_loss_weight", "head_diversity_weight"),
     base_weights=(
         Weights("wte.weight", "embed_tokens.weight"),
         Weights("wpe.weight", "embed_positions.weight"),
@@ -222,11 +224,12 @@ _OPENAI_GPT = Family(
     classes={f"OpenAIGPT{name}": edu for name, edu in _GPT_CLASSES.items()},
     tokenizer_class="OpenAIGPTTokenizer",
     config_fields=_GPT_FIELDS | {"afn": "hidden_act"},
-    constants={"norm_first": False, "intermediate_size": _four_times_hidden_size},
+    constants={"norm_first": False, "intermediate_size": _four_times_hidden_size, "lm_loss_weight": 0.0}
+    | _HEADS_OF_THE_PAPER,
     hf_allowed={"afn": tuple(_OPENAI_ACTIVATIONS)},
     edu_allowed={"hidden_act": ("gelu_new", "relu", "silu")},
     value_names={"hidden_act": _OPENAI_ACTIVATIONS},
-    training_only=("embd_pdrop",),
+    training_only=("embd_pdrop", "lm_loss_weight", "head_diversity_weight"),
     base_weights=(
         Weights("tokens_embed.weight", "embed_tokens.weight"),
         Weights("positions_embed.weight", "embed_positions.weight"),
@@ -283,10 +286,9 @@ MARIAN = Family(
         "norm_first": False,
         "layer_norm_eps": 1e-5,
         "attention_bias": True,
-        "head_aggregation": "project",
         "label_smoothing": 0.0,
-        "head_diversity_weight": 0.0,
-    },
+    }
+    | _HEADS_OF_THE_PAPER,
     inferred={
         # With tie_word_embeddings=False hf shares no embeddings, whatever share_encoder_decoder_embeddings is.
         "share_embeddings": lambda model: (

@@ -23,6 +23,10 @@ class EduPreTrainedModel(PreTrainedModel):
         if "output_class" in vars(cls):
             cls.forward = _returning(cls.forward, cls.output_class)
 
+    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None):
+        """The loss of a training step with the terms for how the model attends; most models have none."""
+        return loss
+
     def save_pretrained(self, *args, **kwargs):
         """FSDP2 makes a model an instance of a class of torch's own; a checkpoint has the name and the code of ours."""
         current = type(self)

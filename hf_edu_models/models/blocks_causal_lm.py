@@ -55,6 +55,8 @@ class CausalLMHead(SearchedGeneration):
         loss, logits = lm_loss_and_logits(
             self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch
         )
+        if loss is not None:
+            loss = self.penalise(loss, outputs, attention_mask, targets, num_items_in_batch)
         return head_output(CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
 
     def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:

@@ -184,6 +184,18 @@ def _number_loss(logits: Tensor, labels: Tensor, is_regression: bool, num_items_
     return loss / _divisor(labels.numel(), num_items_in_batch, loss)
 
 
+def mean_over_rows(values: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+    """The mean of a term of the loss that each row (of a batch) has; a row counts as often as it has labels.
+
+    So it has the divisor of the other terms, and accumulated batches equal one. Rows of several texts (choices) may
+    have a value for each text.
+    """
+    values = values.view(labels.shape[0], -1).mean(dim=1)  # (B,)
+    counts = (labels != -100).reshape(labels.shape[0], -1).sum(dim=1).to(values.device)  # (B,)
+    total = (values * counts).sum()
+    return total / _divisor(int(counts.sum()), num_items_in_batch, total)
+
+
 def head_output(output_class: type, model_outputs, **fields):
     """The output of a head: its own fields, and hidden states, attentions and cache of its model."""
     features = ("last_hidden_state", "pooler_output")

@@ -91,7 +91,7 @@ class Seq2SeqHead(SearchedGeneration):
         is_training_step = self.training and labels is not None
         skip_logits = self.training if skip_logits is None else skip_logits
         output_flags = {
-            "output_attentions": True if is_training_step and self.penalises_attention() else output_attentions,
+            "output_attentions": output_attentions,
             "output_hidden_states": output_hidden_states,
         }
         if encoder_outputs is None:
@@ -116,15 +116,11 @@ class Seq2SeqHead(SearchedGeneration):
         loss, logits = lm_loss_and_logits(
             outputs.last_hidden_state, self.lm_head, labels, skip_logits, num_items_in_batch, smoothing
         )
-        if is_training_step and self.penalises_attention():
-            loss = loss + self.attention_penalty(outputs, attention_mask)
+        if is_training_step:
+            loss = self.penalise(loss, outputs, attention_mask, labels, num_items_in_batch)
         return head_output(Seq2SeqLMOutput, outputs, loss=loss, logits=logits)
 
     decoder_takes_labels = False  # whether `self.model` uses them to skip padding
-
-    def penalises_attention(self) -> bool:
-        """Whether the loss has a term for how the model attends."""
-        return False
 
     def prepare_inputs_for_generation(self, input_ids, next_sequence_length=None, past_key_values=None, **kwargs):
         """With a cache from the caller, read only the tokens that are not in it."""

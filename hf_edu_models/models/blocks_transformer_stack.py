@@ -1,4 +1,7 @@
-"""What surrounds the layers of the Transformer, GPT and BERT: positions, the choice of attention, and the loop."""
+"""What surrounds the layers of the Transformer, GPT and BERT: positions, the choice of attention, and the loop.
+
+Shapes: B batch, T length of the queries, S length of the keys, H heads.
+"""
 
 import copy
 
@@ -7,6 +10,7 @@ from torch import Tensor, nn
 from transformers import initialization as init
 
 from .blocks_base import EduPreTrainedModel
+from .blocks_losses import mean_over_rows
 from .blocks_unpadding import Unpadding, find_unpadding
 
 
@@ -29,6 +33,36 @@ class AttentionPreTrainedModel(EduPreTrainedModel):
         if getattr(module, "bias", None) is not None and isinstance(module, nn.Linear | nn.LayerNorm):
             init.zeros_(module.bias)
 
+    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None):
+        """In training, the loss plus `head_diversity_weight` times the mean penalty of the rows."""
+        weight = getattr(self.config, "head_diversity_weight", 0.0) if self.training else 0.0
+        if not weight:
+            return loss
+        penalties = self.attention_penalties(outputs, attention_mask, labels)
+        return loss + weight * mean_over_rows(penalties, labels, num_items_in_batch)
+
+    def attention_penalties(self, outputs, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
+        """The penalty of each row."""
+        return head_diversity(outputs.attentions, attention_mask)
+
+
+def head_diversity(weights: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
+    """A penalty for heads that attend to the same positions: ||A A^T - I||^2, A the heads' weights at one position.
+
+    After Lin et al. 2017, arXiv:1703.03130. For each row, the mean over layers and real positions.
+    """
+    penalties = []
+    for layer in weights:
+        rows = layer.transpose(1, 2)  # (B, T, H, S)
+        overlap = rows @ rows.transpose(-2, -1)  # (B, T, H, H)
+        overlap = overlap - torch.eye(overlap.shape[-1], device=overlap.device, dtype=overlap.dtype)
+        penalties.append(overlap.square().sum(dim=(-2, -1)))
+    penalty = torch.stack(penalties).mean(dim=0)  # (B, T)
+    if mask is None or mask.ndim == 4:
+        return penalty.mean(dim=1)
+    is_real = mask.reshape(penalty.shape).to(penalty.dtype)
+    return (penalty * is_real).sum(dim=1) / is_real.sum(dim=1).clamp(min=1)
+
 
 def final_norm(config) -> nn.Module:
     """With `norm_first` nothing else normalises the sum of all layers."""
@@ -43,9 +77,13 @@ def positions_of(attention_mask: Tensor | None, length: int, past: int, device) 
     return counted.clamp(min=0)[:, -length:]
 
 
-def choose_attention(config, output_attentions: bool | None) -> tuple:
-    """The config to attend with, and whether to return weights: only `eager` has them, so that call runs eager."""
+def choose_attention(config, output_attentions: bool | None, is_training: bool = False) -> tuple:
+    """The config to attend with, and whether to return weights: only `eager` has them, so that call runs eager.
+
+    In training a penalty for heads that attend alike needs them, too.
+    """
     output_attentions = config.output_attentions if output_attentions is None else output_attentions
+    output_attentions = output_attentions or (is_training and config.head_diversity_weight > 0)
     if output_attentions and config._attn_implementation != "eager":
         config = copy.copy(config)
         config._attn_implementation = "eager"

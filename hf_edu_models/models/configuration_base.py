@@ -14,6 +14,7 @@ from transformers.configuration_utils import GenerationConfig, PreTrainedConfig,
 
 _IMPLEMENTATIONS = ("eager", "fused")
 _CELL_TYPES = ("rnn", "gru", "lstm")
+_HEAD_AGGREGATIONS = ("project", "concat", "mean")
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
 _COMMON_ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "tanh")  # known without an import of torch
 _LARGEST_DEPTH, _LARGEST_SIZE, _LARGEST_MATRIX = 2**12, 2**28, 10**11  # beyond every model there is
@@ -111,6 +112,7 @@ def check_heads(config) -> None:
             f"hidden_size {config.hidden_size} cannot be split into {config.num_attention_heads} equal heads; "
             "choose a multiple"
         )
+    check_choice("head_aggregation", getattr(config, "head_aggregation", "project"), _HEAD_AGGREGATIONS)
 
 
 def warn_of_other_ids(config, tokenizer) -> None:

@@ -25,6 +25,9 @@ class EduBertConfig(EduConfig):
         position_init: initialisation of the position embeddings: `normal` as in the paper, or `sinusoidal`, the
             Transformer's encodings, from which neighbouring positions are learnt sooner.
         classifier_dropout: dropout before a classification layer. Default: `dropout`.
+        mlm_weight, nsp_weight: of the two losses of pre-training; the paper's is their sum (Appendix A.2).
+        head_aggregation: how the outputs of the heads are combined: `project`, as in the paper, `concat` or `mean`.
+        head_diversity_weight: weight of a penalty in training for heads that attend to the same positions; 0 for none.
     """
 
     model_type = "edu_bert"
@@ -65,6 +68,10 @@ class EduBertConfig(EduConfig):
     position_init: str = "normal"
     layer_norm_eps: float = 1e-12
     norm_first: bool = False
+    mlm_weight: float | int = 1.0
+    nsp_weight: float | int = 1.0
+    head_aggregation: str = "project"
+    head_diversity_weight: float | int = 0.0
     tie_word_embeddings: bool = True
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None

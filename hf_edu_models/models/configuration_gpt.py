@@ -15,7 +15,14 @@ from .configuration_base import (
 
 @strict
 class EduGPTConfig(EduConfig):
-    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper."""
+    """Defaults are the smallest model of Radford et al. 2019; `norm_first=False` is the order of 2018's paper.
+
+    Args:
+        lm_loss_weight: of the language modelling loss that a classifier has besides its own in training: lambda of
+            Radford et al. 2018, Section 3.2, which is 0.5 there (Section 4.1); 0 for none.
+        head_aggregation: how the outputs of the heads are combined: `project`, as in the papers, `concat` or `mean`.
+        head_diversity_weight: weight of a penalty in training for heads that attend to the same positions; 0 for none.
+    """
 
     model_type = "edu_gpt"
     base_model_tp_plan = tensor_parallel_plan("layers")
@@ -46,6 +53,9 @@ class EduGPTConfig(EduConfig):
     initializer_range: float = 0.02
     layer_norm_eps: float = 1e-5
     norm_first: bool = True
+    lm_loss_weight: float | int = 0.0
+    head_aggregation: str = "project"
+    head_diversity_weight: float | int = 0.0
     tie_word_embeddings: bool = True
 
     def validate_architecture(self):

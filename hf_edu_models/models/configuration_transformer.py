@@ -7,7 +7,6 @@ from .configuration_base import EduConfig, check_choice, check_heads, layer_size
 
 POSITIONS = ("sinusoidal", "learned")
 _LAYOUTS = ("interleaved", "halves")
-_HEAD_AGGREGATIONS = ("project", "concat", "mean")
 
 
 @strict
@@ -77,7 +76,6 @@ class EduTransformerConfig(EduConfig):
         check_heads(self)
         check_choice("position_embedding_type", self.position_embedding_type, POSITIONS)
         check_choice("sinusoid_layout", self.sinusoid_layout, _LAYOUTS)
-        check_choice("head_aggregation", self.head_aggregation, _HEAD_AGGREGATIONS)
         if self.position_embedding_type == "sinusoidal" and self.hidden_size % 2:
             raise ValueError(
                 f"hidden_size {self.hidden_size} is odd, but every sine has a cosine; choose an even one or "

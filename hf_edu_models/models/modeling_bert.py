@@ -163,7 +163,7 @@ class EduBertModel(SentenceEmbeddings, EduBertPreTrainedModel):
             token_type_ids = torch.zeros((batch, length), dtype=torch.long, device=embeddings.device)
         states = self.embeddings(embeddings, token_type_ids, position_ids)  # (B, T, D)
 
-        config, output_attentions = choose_attention(self.config, output_attentions)
+        config, output_attentions = choose_attention(self.config, output_attentions, self.training)
         mask = create_bidirectional_mask(config, states, attention_mask)
         outputs = run_self_attention(
             self, config, states, attention_mask, mask, output_attentions, output_hidden_states
@@ -176,7 +176,7 @@ class EduBertModel(SentenceEmbeddings, EduBertPreTrainedModel):
 
 @dataclass
 class EduBertForPreTrainingOutput(ModelOutput):
-    """`loss` is `mlm_loss` plus `nsp_loss`."""
+    """`loss` is `mlm_weight` times `mlm_loss` plus `nsp_weight` times `nsp_loss`."""
 
     loss: Tensor | None = None
     prediction_logits: Tensor | None = None
@@ -237,8 +237,13 @@ class EduBertForPreTraining(BertWithMLMHead):
         nsp_loss = None
         if next_sentence_label is not None:
             nsp_loss = logits_loss(nsp_logits, next_sentence_label, name="next_sentence_label")
-        losses = [loss for loss in (mlm_loss, nsp_loss) if loss is not None]
-        fields = {"loss": sum(losses) if losses else None, "mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
+        weighted = ((self.config.mlm_weight, mlm_loss), (self.config.nsp_weight, nsp_loss))
+        losses = [weight * loss for weight, loss in weighted if loss is not None]
+        loss = None
+        if losses:
+            rows = labels if next_sentence_label is None else next_sentence_label
+            loss = self.penalise(sum(losses), outputs, attention_mask, rows)
+        fields = {"loss": loss, "mlm_loss": mlm_loss, "nsp_loss": nsp_loss}
         fields |= {"prediction_logits": mlm_logits, "seq_relationship_logits": nsp_logits}
         return head_output(EduBertForPreTrainingOutput, outputs, **fields)
 
@@ -268,6 +273,8 @@ class EduBertForMaskedLM(BertWithMLMHead):
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         outputs = self.model(*inputs, **kwargs, return_dict=True)
         loss, logits = self.lm_head(outputs.last_hidden_state, labels, skip_logits, num_items_in_batch)
+        if labels is not None:
+            loss = self.penalise(loss, outputs, attention_mask, labels, num_items_in_batch)
         return head_output(MaskedLMOutput, outputs, loss=loss, logits=logits)
 
 
@@ -308,7 +315,10 @@ class BertWithLinearHead(EduBertPreTrainedModel):
     ) -> ModelOutput:
         inputs = (input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds)
         logits, outputs = self.predict(*inputs, **kwargs)
-        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            loss = self.loss(logits, labels, num_items_in_batch)
+            loss = self.penalise(loss, outputs, attention_mask, labels, num_items_in_batch)
         return head_output(self.output_class, outputs, loss=loss, logits=logits)
 
 
@@ -379,5 +389,6 @@ class EduBertForQuestionAnswering(BertWithLinearHead):
         if start_positions is not None and end_positions is not None:
             start_loss = position_loss("start_positions", start_logits, start_positions, attention_mask)
             loss = (start_loss + position_loss("end_positions", end_logits, end_positions, attention_mask)) / 2
+            loss = self.penalise(loss, outputs, attention_mask, start_positions)
         fields = {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}
         return head_output(QuestionAnsweringModelOutput, outputs, **fields)

@@ -9,6 +9,7 @@ padded on either side.
 Shapes: B batch, T length, D hidden size, V vocabulary.
 """
 
+import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers import initialization as init
@@ -24,7 +25,7 @@ from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed, check_positions
 from .blocks_dropout import Dropout
 from .blocks_fast_step import GPTStepper, can_read_weights
-from .blocks_losses import classification_loss, head_output
+from .blocks_losses import classification_loss, head_output, mean_over_rows
 from .blocks_masks import last_token
 from .blocks_packing import find_documents, packed_causal_mask, reject_packing
 from .blocks_state_checks import check_attention_cache, known_length
@@ -104,7 +105,7 @@ class EduGPTModel(EduGPTPreTrainedModel):
             check_positions(position_ids, self.config.max_position_embeddings, batch, length)
         states = self.dropout(embeddings + self.embed_positions(position_ids))  # (B, T, D)
 
-        config, output_attentions = choose_attention(self.config, output_attentions)
+        config, output_attentions = choose_attention(self.config, output_attentions, self.training)
         mask = packed_causal_mask(config, states, attention_mask, past_key_values, documents)
         if documents is not None:
             kwargs["position_ids"] = position_ids  # flash attention finds the documents in them
@@ -164,13 +165,35 @@ class EduGPTForCausalLM(CausalLMHead, EduGPTPreTrainedModel, GenerationMixin):
 
 
 class EduGPTForSequenceClassification(EduGPTPreTrainedModel):
-    """A label for the whole text, from its last real token, the only one that attends to everything."""
+    """A label for the whole text, from its last real token, the only one that attends to everything.
+
+    With `lm_loss_weight` lambda it goes on predicting the next token in training: L_3 = L_2 + lambda L_1, where L_2 is
+    the loss of the labels and L_1 that of the text (Radford et al. 2018, Section 3.2).
+    """
 
     def __init__(self, config: EduGPTConfig):
         super().__init__(config)
         self.model = EduGPTModel(config)
         self.score = nn.Linear(config.hidden_size, config.num_labels, bias=False)
+        if config.lm_loss_weight:
+            self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
+            self._tied_weights_keys = EduGPTForCausalLM._tied_weights_keys
         self.post_init()
+
+    def get_output_embeddings(self) -> nn.Linear | None:
+        return getattr(self, "lm_head", None)
+
+    def set_output_embeddings(self, value: nn.Linear) -> None:
+        if self.config.lm_loss_weight:
+            self.lm_head = value
+
+    def text_losses(self, hidden_states: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """L_1 of each text: the mean over its tokens, as in the authors' code."""
+        logits = self.lm_head(hidden_states[:, :-1])  # (B, T - 1, V)
+        is_real = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+        is_counted = (is_real[:, 1:] * is_real[:, :-1]).to(logits.dtype)  # padding may be on the left
+        losses = nn.functional.cross_entropy(logits.transpose(1, 2), input_ids[:, 1:], reduction="none")  # (B, T - 1)
+        return (losses * is_counted).sum(dim=1) / is_counted.sum(dim=1).clamp(min=1)
 
     @can_return_tuple
     def forward(
@@ -188,5 +211,11 @@ class EduGPTForSequenceClassification(EduGPTPreTrainedModel):
         inputs = (input_ids, attention_mask, position_ids, past_key_values, inputs_embeds)
         outputs = self.model(*inputs, use_cache=use_cache, **kwargs, return_dict=True)
         logits = self.score(last_token(outputs.last_hidden_state, attention_mask))
-        loss = None if labels is None else classification_loss(logits, labels, self.config, num_items_in_batch)
+        loss = None
+        if labels is not None:
+            loss = classification_loss(logits, labels, self.config, num_items_in_batch)  # L_2
+            loss = self.penalise(loss, outputs, attention_mask, labels, num_items_in_batch)
+        if labels is not None and self.training and self.config.lm_loss_weight and input_ids is not None:
+            texts = self.text_losses(outputs.last_hidden_state, input_ids, attention_mask)
+            loss = loss + self.config.lm_loss_weight * mean_over_rows(texts, labels, num_items_in_batch)
         return head_output(SequenceClassifierOutputWithPast, outputs, loss=loss, logits=logits)

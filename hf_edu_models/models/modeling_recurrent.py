@@ -21,7 +21,7 @@ from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
 from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
-from .blocks_losses import logits_loss
+from .blocks_losses import logits_loss, mean_over_rows
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
@@ -185,11 +185,8 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
         loss = super().loss(logits, labels, num_items_in_batch, weights)
         if not self.config.redundancy_weight:
             return loss
-        penalties = redundancy_penalty(weights)
-        # A mean over texts; `num_items_in_batch` counts the labels of all batches that make one step.
-        items = labels.numel() if num_items_in_batch is None else num_items_in_batch
-        texts = len(penalties) * torch.as_tensor(items).clamp(min=1) / labels.numel()
-        return loss + self.config.redundancy_weight * penalties.sum() / texts.to(loss.device)
+        penalty = mean_over_rows(redundancy_penalty(weights), labels, num_items_in_batch)
+        return loss + self.config.redundancy_weight * penalty
 
 
 class EduRecurrentForTokenClassification(RecurrentClassifier):

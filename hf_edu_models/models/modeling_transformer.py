@@ -11,7 +11,6 @@ Shapes: B batch, T target length, S source length, D hidden size, V vocabulary.
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers import initialization as init
@@ -40,6 +39,7 @@ from .blocks_transformer_stack import (
     AttentionPreTrainedModel,
     choose_attention,
     final_norm,
+    head_diversity,
     positions_of,
     run_layers,
     run_self_attention,
@@ -120,7 +120,7 @@ class EduTransformerEncoder(EduTransformerPreTrainedModel):
     ) -> EduTransformerEncoderOutput:
         embeddings = check_and_embed(self.embed_tokens, self.config, input_ids, attention_mask, inputs_embeds)
         states = self.embed(embeddings, attention_mask)  # (B, S, D)
-        config, output_attentions = choose_attention(self.config, output_attentions)
+        config, output_attentions = choose_attention(self.config, output_attentions, self.training)
         mask = create_bidirectional_mask(config, states, attention_mask)
         return EduTransformerEncoderOutput(
             **run_self_attention(self, config, states, attention_mask, mask, output_attentions, output_hidden_states)
@@ -154,7 +154,7 @@ class EduTransformerDecoder(EduTransformerPreTrainedModel):
         check_attention_cache(self_cache, embeddings.shape[0], len(self.layers), self.config, embeddings.dtype)
         past = 0 if cache is None else cache.get_seq_length()
         states = self.embed(embeddings, attention_mask, past)  # (B, T, D)
-        config, output_attentions = choose_attention(self.config, output_attentions)
+        config, output_attentions = choose_attention(self.config, output_attentions, self.training)
         mask = create_causal_mask(config, states, attention_mask, self_cache)
         encoded = source.last_hidden_state  # (B, S, D)
         queries = states.reshape(encoded.shape[0], -1, states.shape[-1])  # beams of one source in one row
@@ -267,21 +267,6 @@ def _until_last_label(labels: Tensor) -> Tensor:
     return (labels != -100).flip(1).cummax(dim=1).values.flip(1).long()
 
 
-def head_diversity(weights: tuple[Tensor, ...], mask: Tensor | None) -> Tensor:
-    """A penalty for heads that attend to the same positions: ||A A^T - I||^2, A the heads' weights at one position.
-
-    After Lin et al. 2017, arXiv:1703.03130. The mean over layers and real positions.
-    """
-    penalties = []
-    for layer in weights:
-        rows = layer.transpose(1, 2)  # (B, T, H, S)
-        overlap = rows @ rows.transpose(-2, -1)  # (B, T, H, H)
-        overlap = overlap - torch.eye(overlap.shape[-1], device=overlap.device, dtype=overlap.dtype)
-        penalty = overlap.square().sum(dim=(-2, -1))  # (B, T)
-        penalties.append(penalty.mean() if mask is None else penalty[mask].mean())
-    return torch.stack(penalties).mean()
-
-
 class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrainedModel, GenerationMixin):
     """Predicts the target token by token; the softmax layer is tied to the embeddings (Section 3.4)."""
 
@@ -318,12 +303,11 @@ class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrain
         mask = inputs.get("attention_mask")
         return TransformerStepper(decoder, embed_tokens, self.lm_head, prompts, num_beams, source, mask)
 
-    def penalises_attention(self) -> bool:
-        return self.config.head_diversity_weight > 0
-
-    def attention_penalty(self, outputs: Seq2SeqModelOutput, attention_mask: Tensor | None) -> Tensor:
-        mask = None if attention_mask is None else attention_mask.bool()
-        penalty = head_diversity(outputs.encoder_attentions, mask)
-        penalty = penalty + head_diversity(outputs.decoder_attentions, None)
-        penalty = penalty + head_diversity(outputs.cross_attentions, None)
-        return self.config.head_diversity_weight * penalty
+    def attention_penalties(self, outputs: Seq2SeqModelOutput, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
+        """Of the target, positions that have a label count."""
+        is_labelled = labels != -100
+        penalties = head_diversity(outputs.decoder_attentions, is_labelled)
+        penalties = penalties + head_diversity(outputs.cross_attentions, is_labelled)
+        if outputs.encoder_attentions is not None:  # the source may come encoded
+            penalties = penalties + head_diversity(outputs.encoder_attentions, attention_mask)
+        return penalties

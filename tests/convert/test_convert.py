@@ -341,7 +341,10 @@ EDU_ONLY = [
     ("marian", "MarianModel", {"position_embedding_type": "learned"}, "position_embedding_type 'learned'"),
     ("marian", "MarianModel", {"attention_bias": False}, "attention_bias False"),
     ("marian", "MarianModel", {"norm_first": True}, "norm_first True"),
-    ("marian", "MarianModel", {"head_aggregation": "mean"}, "head_aggregation 'mean'"),
+    *(
+        (model_type, name, {"head_aggregation": "mean"}, "head_aggregation 'mean'")
+        for model_type, name in (("bert", "BertModel"), ("gpt2", "GPT2Model"), ("marian", "MarianModel"))
+    ),
     ("marian", "MarianModel", {"layer_norm_eps": 1e-6}, "layer_norm_eps 1e-06"),
     ("marian", "MarianModel", {"tie_word_embeddings": False}, "tie_word_embeddings False"),
 ]

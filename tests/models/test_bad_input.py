@@ -76,7 +76,7 @@ def test_labels_of_another_length(case):
         case.build().train()(**inputs_for(case), **targets)
 
 
-COUNTED = [case for case in ALL if "labels" in targets_for(case) and not case.settings.get("redundancy_weight")]
+COUNTED = [case for case in ALL if "labels" in targets_for(case)]
 
 
 @pytest.mark.parametrize("case", **by_name(COUNTED))
@@ -240,6 +240,8 @@ SENTENCES = (
             ("decoder_layers", 0, "decoder_layers must be at least 1, got 0"),
             ("decoder_start_token_id", 29, "decoder_start_token_id 29 is outside the vocabulary; choose 0 to 28"),
             ("head_diversity_weight", -1.0, "head_diversity_weight must be at least 0, got -1.0"),
+            ("lm_loss_weight", -0.5, "lm_loss_weight must be at least 0, got -0.5"),
+            ("nsp_weight", -1.0, "nsp_weight must be at least 0, got -1.0"),
             ("hidden_act", "gelo", "hidden_act 'gelo' is not known; choose one of gelu"),
         )
         if name in {field.name for field in fields(rung.config)}

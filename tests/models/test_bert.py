@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tiny import CASES, LENGTH, TINY, random_ids
+from tiny import CASES, LENGTH, TINY, inputs_for, random_ids, targets_for
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 from torch.testing import assert_close
 from transformers import PreTrainedTokenizerFast, Trainer, TrainingArguments, pipeline
@@ -244,3 +244,11 @@ def test_trained_positions_load_over_their_initialisation(tmp_path):
     model.save_pretrained(tmp_path)
     assert torch.equal(positions_of(EduBertModel.from_pretrained(tmp_path)), positions_of(model.model))
     assert_close(to_transformers(model).eval()(random_ids(2, LENGTH)).logits, model(random_ids(2, LENGTH)).logits)
+
+
+def test_the_weights_of_the_two_losses_of_pretraining():
+    case = CASES["bert"]
+    inputs = inputs_for(case) | targets_for(case)
+    outputs = case.build(mlm_weight=0.5, nsp_weight=2.0)(**inputs)
+    assert_close(outputs.loss, 0.5 * outputs.mlm_loss + 2 * outputs.nsp_loss)
+    assert_close(case.build(nsp_weight=0)(**inputs).loss, outputs.mlm_loss)

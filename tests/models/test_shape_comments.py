@@ -113,8 +113,6 @@ def run_everything():
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)
     forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
-    penalised = CASES["transformer"].build(head_diversity_weight=0.1).train()
-    penalised(input_ids=random_ids(BATCH, SOURCE), labels=random_ids(BATCH, LENGTH))
     forgetful(input_ids=random_ids(BATCH, SOURCE), labels=random_ids(BATCH, LENGTH))
 
 

@@ -6,7 +6,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 import transformers
-from tiny import CASES, LENGTH, SOURCE, TINY, TRANSLATORS, by_name, random_ids
+from tiny import (
+    ALL,
+    CASES,
+    LENGTH,
+    SOURCE,
+    TINY,
+    TRANSLATORS,
+    by_name,
+    inputs_for,
+    padded_inputs_for,
+    random_ids,
+    targets_for,
+)
 from torch import nn
 from torch.testing import assert_close
 from transformers.cache_utils import DynamicLayer
@@ -15,8 +27,8 @@ from hf_edu_models import EduTransformerConfig, EduTransformerForConditionalGene
 from hf_edu_models.models.blocks_cache import SharedSourceLayer
 from hf_edu_models.models.blocks_positions import SinusoidalPositions
 from hf_edu_models.models.blocks_transformer import MultiHeadAttention, eager_attention
+from hf_edu_models.models.blocks_transformer_stack import head_diversity
 from hf_edu_models.models.blocks_unpadding import Unpadding
-from hf_edu_models.models.modeling_transformer import head_diversity
 
 TRANSFORMERS = [case for case in TRANSLATORS if case.name.startswith("transformer")]
 PAPER = CASES["transformer"]
@@ -168,27 +180,47 @@ def test_the_diversity_penalty_by_hand():
     """Two heads. Both on the first token: A A^T - I has two ones. One on each token: it is zero."""
     same = torch.tensor([[[[1.0, 0.0]], [[1.0, 0.0]]]])  # (batch, heads, positions, words)
     apart = torch.tensor([[[[1.0, 0.0]], [[0.0, 1.0]]]])
-    assert_close(head_diversity((same,), None), torch.tensor(2.0))
-    assert_close(head_diversity((apart,), None), torch.tensor(0.0))
-    assert_close(head_diversity((same, apart), None), torch.tensor(1.0))
+    assert_close(head_diversity((same,), None), torch.tensor([2.0]))
+    assert_close(head_diversity((apart,), None), torch.tensor([0.0]))
+    assert_close(head_diversity((same, apart), None), torch.tensor([1.0]))
     both = torch.cat([same, apart], dim=2)
-    assert_close(head_diversity((both,), torch.tensor([[False, True]])), torch.tensor(0.0))
+    assert_close(head_diversity((both,), torch.tensor([[False, True]])), torch.tensor([0.0]))
 
 
-def test_the_diversity_penalty_is_in_training_only():
-    inputs = {"input_ids": random_ids(2, SOURCE), "labels": random_ids(2, LENGTH, seed=2)}
-    plain, penalised = PAPER.build(), PAPER.build(head_diversity_weight=0.5)
+DIVERSE = [case for case in ALL if case.settings.get("head_diversity_weight")]
+
+
+@pytest.mark.parametrize("case", **by_name(DIVERSE))
+def test_the_diversity_penalty_is_in_training_only(case):
+    """It also makes heads attend apart: training on it alone lowers it."""
+    inputs = inputs_for(case) | targets_for(case)
+    plain, penalised = case.build(head_diversity_weight=0.0), case.build()
     assert_close(plain(**inputs).loss, penalised(**inputs).loss)
-    loss, with_penalty = plain.train()(**inputs).loss, penalised.train()(**inputs)
-    assert with_penalty.loss > loss
+    assert penalised.train()(**inputs).loss > plain.train()(**inputs).loss
     optimizer = torch.optim.Adam(penalised.parameters(), 0.01)
-    first = penalised.attention_penalty(with_penalty, None).item()
+    penalties = []
     for _ in range(30):
         optimizer.zero_grad()
-        outputs = penalised(**inputs)
-        penalised.attention_penalty(outputs, None).backward()
+        penalty = penalised.attention_penalties(penalised(**inputs), None, inputs["labels"]).mean()
+        penalty.backward()
         optimizer.step()
-    assert penalised.attention_penalty(outputs, None) < 0.9 * first
+        penalties.append(penalty.item())
+    assert penalties[-1] < 0.9 * penalties[0]
+
+
+@pytest.mark.parametrize("case", **by_name(DIVERSE))
+def test_padding_changes_no_diversity_penalty(case):
+    """Two rows of different lengths in one batch have the penalties that they have alone."""
+    model = case.build().train()
+    inputs, labels = padded_inputs_for(case, 2, 7, 6), targets_for(case)["labels"]
+    if labels.ndim == 2:
+        labels = labels[:, : inputs[case.key].shape[-1]].clone()
+        labels[-1, -1] = -100
+    whole = model.attention_penalties(model(**inputs, labels=labels), inputs["attention_mask"], labels)
+    short = {name: value[-1:, ..., :-1] for name, value in inputs.items()}
+    last = labels[-1:, :-1] if labels.ndim == 2 else labels[-1:]
+    alone = model.attention_penalties(model(**short, labels=last), short["attention_mask"], last)
+    assert_close(whole[-len(alone) :], alone)
 
 
 def test_unpad_and_pad():
