@@ -19,7 +19,7 @@ from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from .blocks_cache import cache_source
 from .blocks_generation import is_as_written
 from .blocks_losses import is_plain_linear
-from .blocks_packed_linear import Function, can_pack, read_linear
+from .blocks_packed_linear import Function, can_keep, can_pack, read_linear
 from .blocks_search import Stepper
 from .blocks_transformer import TransformerLayer
 
@@ -34,8 +34,8 @@ def can_read_weights(*modules: nn.Module) -> bool:
 
 
 def _read_norm(norm: nn.LayerNorm) -> Function:
-    shape = list(norm.normalized_shape)
-    return partial(torch.layer_norm, normalized_shape=shape, weight=norm.weight, bias=norm.bias, eps=norm.eps)
+    shape, weight, bias, epsilon = list(norm.normalized_shape), norm.weight, norm.bias, norm.eps
+    return lambda states: torch.layer_norm(states, shape, weight, bias, epsilon)
 
 
 class FastLayer(NamedTuple):
@@ -54,30 +54,30 @@ class FastLayer(NamedTuple):
     aggregate: Function
 
     @classmethod
-    def read(cls, layer: TransformerLayer, rows: int) -> "FastLayer":
+    def read(cls, layer: TransformerLayer, read: Callable[[nn.Module], Function]) -> "FastLayer":
         """
         Args:
-            rows: pack the weights for so many, or not if it is 0.
+            read: makes a function of a linear layer.
         """
         attention, feed = layer.self_attention, layer.feed_forward
         cross = getattr(layer, "cross_attention", None)
         return cls(
             _read_norm(layer.self_residual.norm),
-            read_linear(attention.qkv_proj, rows),
-            read_linear(attention.output, rows),
+            read(attention.qkv_proj),
+            read(attention.output),
             None if cross is None else _read_norm(layer.cross_residual.norm),
-            read_linear(nn.Identity() if cross is None else cross.q_proj, rows),
-            read_linear(nn.Identity() if cross is None else cross.output, rows),
+            read(nn.Identity() if cross is None else cross.q_proj),
+            read(nn.Identity() if cross is None else cross.output),
             _read_norm(layer.feed_residual.norm),
-            read_linear(feed.inner_proj, rows),
+            read(feed.inner_proj),
             feed.activation.forward,
-            read_linear(feed.outer_proj, rows),
+            read(feed.outer_proj),
             attention.aggregate,
         )
 
 
 class Source(NamedTuple):
-    """What cross-attention reads: keys and values (N * H, S, K) of every layer, and a mask that is added to scores."""
+    """What cross-attention reads: keys (N * H, K, S) and values (N * H, S, K) of every layer, and a mask for scores."""
 
     pairs: list[tuple[Tensor, Tensor]]
     mask: Tensor
@@ -96,18 +96,24 @@ class AttentionStepper(Stepper):
 
     def __init__(self, model: Any, lm_head: nn.Module, num_sentences: int, num_beams: int):
         config, weight = model.config, next(model.parameters())
-        rows = num_sentences * num_beams
-        rows = rows if can_pack([lm_head, *model.layers.modules()], rows) else 0
+        linears, rows = [lm_head, *model.layers.modules()], num_sentences * num_beams
+        rows = rows if can_pack(linears, rows) else 0
+        read = partial(read_linear, rows=rows, is_kept=can_keep(linears))
+        self.is_vector = rows == 1  # hidden states are (D,) then
         self.beams, self.norm_first, self.heads = num_beams, config.norm_first, config.num_attention_heads
         self.head_size = config.hidden_size // self.heads
-        self.layers = [FastLayer.read(layer, rows) for layer in model.layers]
-        self.final_norm, self.lm_head = model.final_norm.forward, read_linear(lm_head, rows)
+        self.layers = [FastLayer.read(layer, read) for layer in model.layers]
+        self.final_norm, self.lm_head = model.final_norm.forward, read(lm_head)
         self.used = self.prompt = 0  # slots that are filled, and those of the prompt
         self.cached = weight.new_empty(len(self.layers), 2, 0, 0, self.head_size)  # keys and values (N * H, P, K)
         self.mask = self.nothing_hidden = weight.new_zeros(1, 1, 1)  # added to scores; (N, M, P) if it hides anything
 
     def step(self, tokens: Tensor) -> Tensor:
-        return self.lm_head(self.run_layers(self.embed(tokens), self.beams))
+        return self.logits_of(self.run_layers(self.embed(tokens), self.beams))
+
+    def logits_of(self, hidden: Tensor) -> Tensor:
+        logits = self.lm_head(hidden)
+        return logits[None] if self.is_vector else logits
 
     def embed(self, tokens: Tensor) -> Tensor:
         """Embeddings (rows, D) of the next token of each row."""
@@ -123,8 +129,12 @@ class AttentionStepper(Stepper):
         if self.mask is not self.nothing_hidden:
             self.mask[:, :, slots].diagonal(dim1=1, dim2=2).zero_()  # a beam sees its own new token
             mask = self.mask[:, None, :, : slots.stop].expand(-1, self.heads, -1, -1).flatten(0, 1)
-        for number, layer in enumerate(self.layers):
-            hidden = self.residual(hidden, layer.self_norm, self.attend_to_self, layer, number, slots, mask)
+        new = self.cached[:, :, :, slots].unbind()  # of all layers at once
+        keys, values = self.cached[:, :, :, : slots.stop].unbind(dim=1)
+        pasts = zip(new, keys.transpose(2, 3).unbind(), values.unbind(), strict=True)
+        hidden = hidden[0] if self.is_vector else hidden
+        for number, (layer, past) in enumerate(zip(self.layers, pasts, strict=True)):
+            hidden = self.residual(hidden, layer.self_norm, self.attend_to_self, layer, past, mask)
             if layer.cross_norm is not None:
                 hidden = self.residual(hidden, layer.cross_norm, self.attend_to_source, layer, number, beams)
             hidden = self.residual(hidden, layer.feed_norm, self.transform, layer)
@@ -136,27 +146,44 @@ class AttentionStepper(Stepper):
             return hidden + sublayer(norm(hidden), *arguments)
         return norm(hidden + sublayer(hidden, *arguments))
 
-    def attend_to_self(self, hidden: Tensor, layer: FastLayer, number: int, slots: slice, mask: Tensor) -> Tensor:
-        beams = slots.stop - slots.start
-        projected = layer.project(hidden).view(-1, beams, 3, self.heads, self.head_size)
-        projected = projected.permute(2, 0, 3, 1, 4).reshape(3, -1, beams, self.head_size)
-        cached = self.cached[number]
-        cached[:, :, slots] = projected[1:]
-        keys, values = cached[:, :, : slots.stop]
-        return layer.self_output(layer.aggregate(self.attend(projected[0], keys, values, mask)))
+    def attend_to_self(self, hidden: Tensor, layer: FastLayer, past: tuple[Tensor, ...], mask: Tensor) -> Tensor:
+        """
+        Args:
+            past: the layer's cache: slots for the new keys and values, all keys (N * H, K, P), all values.
+        """
+        new, keys, values = past
+        beams = new.shape[2]
+        if self.is_vector:
+            projected = layer.project(hidden).view(3, self.heads, 1, self.head_size)
+        else:
+            projected = layer.project(hidden).view(-1, beams, 3, self.heads, self.head_size)
+            projected = projected.permute(2, 0, 3, 1, 4).reshape(3, -1, beams, self.head_size)
+        new.copy_(projected[1:])
+        return layer.self_output(self.attend(projected[0], keys, values, mask, layer))
 
     def attend_to_source(self, hidden: Tensor, layer: FastLayer, number: int, beams: int) -> Tensor:
         source: Any = self.source
-        query = layer.query(hidden).view(-1, beams, self.heads, self.head_size)
-        query = query.transpose(1, 2).reshape(-1, beams, self.head_size)
+        query = layer.query(hidden)
+        if beams > 1:
+            query = query.view(-1, beams, self.heads, self.head_size).transpose(1, 2)
         keys, values = source.pairs[number]
-        return layer.cross_output(layer.aggregate(self.attend(query, keys, values, source.mask)))
+        query = query.reshape(-1, beams, self.head_size)
+        return layer.cross_output(self.attend(query, keys, values, source.mask, layer))
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
-        """Vaswani et al. 2017, Eq. (1): heads (N * beams, H, K) of queries (N * H, beams, K)."""
-        scores = torch.baddbmm(mask, query, keys.transpose(1, 2), alpha=self.head_size**-0.5)
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, layer: FastLayer) -> Tensor:
+        """Vaswani et al. 2017, Eq. (1), of queries (N * H, beams, K); the aggregated heads of each row."""
+        if mask is self.nothing_hidden:
+            scores = torch.bmm(query, keys).mul_(self.head_size**-0.5)
+        else:
+            scores = torch.baddbmm(mask, query, keys, alpha=self.head_size**-0.5)
         heads = torch.bmm(scores.softmax(dim=-1), values)
-        return heads.view(-1, self.heads, *heads.shape[1:]).transpose(1, 2).flatten(0, 1)
+        if heads.shape[1] > 1:
+            heads = heads.view(-1, self.heads, *heads.shape[1:]).transpose(1, 2).flatten(0, 1)
+        elif not self.is_vector:
+            heads = heads.view(-1, self.heads, self.head_size)
+        else:
+            heads = heads.squeeze(1)
+        return layer.aggregate(heads)
 
     def transform(self, hidden: Tensor, layer: FastLayer) -> Tensor:
         return layer.outer(layer.activation(layer.inner(hidden)))
@@ -240,7 +267,8 @@ class TransformerStepper(AttentionStepper):
         mask = self.nothing_hidden
         if source_mask is not None and not bool(source_mask.all()):
             mask = self.hide(source_mask == 0)[:, None, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
-        pairs = [(keys.flatten(0, 1), values.flatten(0, 1)) for keys, values in encoder_outputs.keys_and_values]
+        pairs = encoder_outputs.keys_and_values
+        pairs = [(keys.flatten(0, 1).transpose(1, 2), values.flatten(0, 1)) for keys, values in pairs]
         self.source, self.encoder_outputs = Source(pairs, mask), encoder_outputs
         self.embed_tokens, self.embeddings, self.prompts = embed_tokens.forward, decoder.embed, prompts
         self.positions = self.mask.new_empty(0)  # a table, computed for some positions at a time
@@ -250,7 +278,7 @@ class TransformerStepper(AttentionStepper):
         for tokens in self.prompts.unbind(dim=1):
             hidden = self.run_layers(self.embed(tokens), 1)
         self.finish_prompt(None)
-        return self.lm_head(hidden)
+        return self.logits_of(hidden)
 
     def embed(self, tokens: Tensor) -> Tensor:
         if self.past >= len(self.positions):
@@ -278,7 +306,8 @@ class GPTStepper(AttentionStepper):
     ):
         super().__init__(model, lm_head, len(positions), num_beams)
         self.embed_tokens, self.embed_positions = model.embed_tokens.forward, model.embed_positions.forward
-        self.logits = self.lm_head(outputs.last_hidden_state[:, -1])
+        hidden = outputs.last_hidden_state[:, -1]
+        self.logits = self.logits_of(hidden[0] if self.is_vector else hidden)
         self.positions = positions.repeat_interleave(num_beams)
         layers = outputs.past_key_values.layers
         sentences, _, prompt, _ = layers[0].keys.shape

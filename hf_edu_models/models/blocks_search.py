@@ -8,7 +8,7 @@ Shapes: N sentences, M beams of each, C candidates, V vocabulary, L maximum leng
 """
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -116,94 +116,92 @@ def greedy_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> 
     return result
 
 
-class Hypotheses:
-    """Some sequences of each sentence, with their scores.
+class Finished(NamedTuple):
+    """Some sequences of each sentence that have ended.
 
     Args:
-        paths: (N, M, 2, L): token ids, and the row that each new token continued.
-        scores: (N, M): log-probabilities, divided by the length penalty once a sequence has ended.
+        scores: (N, M), log-probabilities divided by the length penalty.
+        ends: (N, M, 3), of the last token: its position (-1: no sequence yet), the beam that it continued, its id.
+        is_real: (N, M), whether there is a sequence.
     """
 
-    def __init__(self, paths: Tensor, scores: Tensor):
-        self.paths, self.scores = paths, scores
+    scores: Tensor
+    ends: Tensor
+    is_real: Tensor
 
-    def select(self, beams: Tensor) -> "Hypotheses":
-        """Of each sentence n, the hypotheses `beams[n]`, in that order."""
-        sentences = torch.arange(len(beams), device=beams.device)[:, None]
-        return Hypotheses(self.paths[sentences, beams], self.scores.gather(1, beams))
-
-    def keep(self, sentences: Tensor) -> "Hypotheses":
-        return Hypotheses(self.paths[sentences], self.scores[sentences])
+    def select(self, beams: Tensor) -> "Finished":
+        """Of each sentence n, the sequences `beams[n]`, in that order."""
+        ends = self.ends.gather(1, beams[:, :, None].expand(-1, -1, 3))
+        return Finished(self.scores.gather(1, beams), ends, self.is_real.gather(1, beams))
 
 
 class BeamSearch:
     """Keep the `num_beams` most likely unfinished sequences of each sentence, and as many of the best finished ones.
 
     score(y) = log p(y) / |y|^length_penalty for a finished sequence y of |y| new tokens. A sentence is closed when no
-    unfinished sequence can beat its finished ones, by the rule that `early_stopping` names.
+    unfinished sequence can beat its finished ones, by the rule that `early_stopping` names. Sequences are not copied
+    from step to step: each step stores its tokens and which beams they continue, and `result` follows these back.
     """
 
     def __init__(self, prompts: Tensor, options: SearchOptions):
-        self.options, self.beams = options, options.num_beams
+        self.prompts, self.options, self.beams = prompts, options, options.num_beams
         batch, self.start = prompts.shape
         device = prompts.device
         # Enough candidates that `num_beams` of them continue, even if every beam ends with every end token.
         self.num_candidates = max(2, 1 + len(options.eos_token_ids)) * self.beams
         self.ends = torch.tensor(options.eos_token_ids, device=device)
-        paths = prompts.new_full((batch, self.beams, 2, options.max_length), -1)
-        paths[:, :, 0] = options.pad_token_id
-        paths[:, :, 0, : self.start] = prompts[:, None]
         scores = torch.full((batch, self.beams), _IMPOSSIBLE, device=device)
-        self.finished = Hypotheses(paths.clone(), scores.clone())
-        scores[:, 0] = 0.0  # all beams start alike: only the first one counts
-        self.running = Hypotheses(paths, scores)
-        self.is_finished = torch.zeros(batch, self.beams, dtype=torch.bool, device=device)
+        ends = prompts.new_full((batch, self.beams, 3), -1)
+        self.finished = Finished(scores, ends, torch.zeros_like(scores, dtype=torch.bool))
+        self.results = Finished(*(part.clone() for part in self.finished))  # of all sentences, those dropped too
+        self.has_finished = False  # whether any sequence has ended
+        self.scores = scores.clone()  # of the beams
+        self.scores[:, 0] = 0.0  # all beams start alike: only the first one counts
+        self.tokens = prompts[:, -1:]  # the last of each beam (N, M)
+        self.history: list[tuple[Tensor, Tensor, Tensor]] = []  # of each step: sentences, parents and tokens (N, M)
         self.is_open = torch.ones(batch, 1, dtype=torch.bool, device=device)
         self.rows = torch.arange(batch, device=device)  # the place of each sentence in the batch
-        self.results = Hypotheses(self.finished.paths.clone(), self.finished.scores.clone())
 
     def advance(self, log_probs: Tensor, position: int) -> Tensor:
         """Extend the beams by one token (N * M, V); the beam that each new beam continues (N, M)."""
         vocabulary = log_probs.shape[-1]
-        totals = log_probs.view(-1, self.beams, vocabulary) + self.running.scores[:, :, None]
+        totals = log_probs.view(-1, self.beams, vocabulary) + self.scores[:, :, None]
         scores, indices = totals.flatten(1).topk(self.num_candidates)
         parents, tokens = indices // vocabulary, indices % vocabulary
-        is_last = position + 1 == self.options.max_length
-        ends = torch.ones_like(tokens, dtype=torch.bool) if is_last else torch.isin(tokens, self.ends)
-        if self.options.row_limits is not None:
-            ends |= (position + 1 >= self.options.row_limits.to(self.rows.device)[self.rows])[:, None]
+        ends = self.which_end(tokens, position)
 
-        old = self.running
-        masked = scores + ends * _IMPOSSIBLE
+        masked = scores if ends is None else scores + ends * _IMPOSSIBLE
         best = masked.topk(self.beams).indices
-        chosen = parents.gather(1, best)
-        self.running = self.extend(old, chosen, tokens.gather(1, best), masked.gather(1, best), position)
-        just_finished = ends[:, : self.beams]  # a candidate below the best `num_beams` only stands by
-        if just_finished.any():
-            ended = self.extend(old, parents, tokens, scores, position)
-            self.finish(ended, torch.nn.functional.pad(just_finished, (0, ends.shape[1] - self.beams)), position)
-        self.is_open &= self.can_improve(position + 1 - self.start)
+        chosen, self.tokens, self.scores = parents.gather(1, best), tokens.gather(1, best), masked.gather(1, best)
+        self.history.append((self.rows, chosen, self.tokens))
+        if ends is not None and bool(ends[:, : self.beams].any()):
+            ends[:, self.beams :] = False  # a candidate below the best `num_beams` only stands by
+            self.finish(scores, torch.stack([torch.full_like(tokens, position), parents, tokens], dim=-1), ends)
+        if self.has_finished:
+            self.is_open &= self.can_improve(position + 1 - self.start)
         return chosen
 
-    def extend(self, old: Hypotheses, parents: Tensor, tokens: Tensor, scores: Tensor, position: int) -> Hypotheses:
-        """Each old hypothesis `parents[n, m]` with one more token."""
-        sentences = torch.arange(len(parents), device=parents.device)[:, None]
-        paths = old.paths[sentences, parents]
-        paths[:, :, 0, position] = tokens
-        paths[:, :, 1, position] = self.rows[:, None] * self.beams + parents
-        return Hypotheses(paths, scores)
+    def which_end(self, tokens: Tensor, position: int) -> Tensor | None:
+        """The candidates (N, C) that end a sequence; None if no token does."""
+        limits = self.options.row_limits
+        if position + 1 == self.options.max_length:
+            return torch.ones_like(tokens, dtype=torch.bool)
+        if not len(self.ends) and limits is None:
+            return None
+        ends = torch.isin(tokens, self.ends)
+        if limits is not None:
+            ends |= (position + 1 >= limits.to(self.rows.device)[self.rows])[:, None]
+        return ends
 
-    def finish(self, ended: Hypotheses, has_ended: Tensor, position: int) -> None:
-        """The best of the finished hypotheses, old and new."""
-        scores = ended.scores / (position + 1 - self.start) ** self.options.length_penalty
-        is_full = self.is_finished.all(dim=1, keepdim=True) & (self.options.early_stopping is True)
+    def finish(self, scores: Tensor, ends: Tensor, has_ended: Tensor) -> None:
+        """The best of the finished sequences, old and new."""
+        self.has_finished = True
+        scores = scores / (int(ends[0, 0, 0]) + 1 - self.start) ** self.options.length_penalty
+        is_full = self.finished.is_real.all(dim=1, keepdim=True) & (self.options.early_stopping is True)
         scores = scores + is_full * _IMPOSSIBLE + ~self.is_open * _IMPOSSIBLE + ~has_ended * _IMPOSSIBLE
-        merged = Hypotheses(
-            torch.cat([self.finished.paths, ended.paths], dim=1), torch.cat([self.finished.scores, scores], dim=1)
-        )
-        best = merged.scores.topk(self.beams).indices
-        self.finished = merged.select(best)
-        self.is_finished = torch.cat([self.is_finished, has_ended], dim=1).gather(1, best)
+        new = Finished(scores, ends, has_ended)
+        merged = Finished(*(torch.cat(pair, dim=1) for pair in zip(self.finished, new, strict=True)))
+        self.finished = merged.select(merged.scores.topk(self.beams).indices)
 
     def can_improve(self, length: int) -> Tensor:
         """Whether the best running beam could beat the worst finished one (N, 1), if it ended now or, with
@@ -211,42 +209,70 @@ class BeamSearch:
         """
         if self.options.early_stopping == "never" and self.options.length_penalty > 0:
             length = self.options.max_length - self.start
-        best = self.running.scores[:, :1] / length**self.options.length_penalty
+        best = self.scores[:, :1] / length**self.options.length_penalty
         worst = self.finished.scores.min(dim=1, keepdim=True).values
-        return (best > torch.where(self.is_finished, worst, _IMPOSSIBLE)).any(dim=1, keepdim=True)
+        return (best > torch.where(self.finished.is_real, worst, _IMPOSSIBLE)).any(dim=1, keepdim=True)
 
     def is_over(self) -> bool:
         """Whether no sentence can change any more."""
-        all_full = self.options.early_stopping is True and bool(self.is_finished.all())
+        if not self.has_finished:
+            return False
+        all_full = self.options.early_stopping is True and bool(self.finished.is_real.all())
         return all_full or not bool(self.is_open.any())
 
-    def drop_closed(self, stepper: Stepper, tokens: Tensor) -> Tensor:
-        """Store the results of closed sentences and drop them, if they are many; the tokens (N * M) of the others."""
+    def drop_closed(self, stepper: Stepper) -> None:
+        """Store the results of closed sentences and drop them, if they are many."""
+        if not self.has_finished:
+            return
         is_open = self.is_open.squeeze(1)
         if self.options.early_stopping is True:
-            is_open = is_open & ~self.is_finished.all(dim=1)
+            is_open = is_open & ~self.finished.is_real.all(dim=1)
         if (len(is_open) - int(is_open.sum())) * _DROP_SHARE < len(is_open):
-            return tokens
+            return
         self.store()
         kept = is_open.nonzero().squeeze(1)
         stepper.keep(kept)
-        self.running, self.finished = self.running.keep(kept), self.finished.keep(kept)
-        self.is_finished, self.is_open, self.rows = self.is_finished[kept], self.is_open[kept], self.rows[kept]
-        return tokens.view(-1, self.beams)[kept].flatten()
+        self.finished = Finished(*(part[kept] for part in self.finished))
+        self.scores, self.tokens = self.scores[kept], self.tokens[kept]
+        self.is_open, self.rows = self.is_open[kept], self.rows[kept]
 
     def store(self) -> None:
-        self.results.paths[self.rows] = self.finished.paths
-        self.results.scores[self.rows] = self.finished.scores
+        for result, part in zip(self.results, self.finished, strict=True):
+            result[self.rows] = part
 
     def result(self) -> SearchResult:
         """The best `num_return_sequences` of each sentence, cut to the longest."""
         self.store()
         count = self.options.num_return_sequences
-        tokens, indices = self.results.paths[:, :count].flatten(0, 1).unbind(dim=1)
-        length = int((indices >= 0).sum(dim=1).max())
-        indices = indices[:, self.start : self.start + length].int()
+        traced = self.follow_back(self.results.ends[:, :count].tolist())
+        length = max(len(tokens) for tokens, _ in traced)
+        sequences = self.prompts.new_full((len(traced), self.start + length), self.options.pad_token_id)
+        sequences[:, : self.start] = self.prompts.repeat_interleave(count, dim=0)
+        indices = torch.full((len(traced), length), -1, dtype=torch.int)
+        for row, (tokens, continued) in enumerate(traced):
+            sequences[row, self.start : self.start + len(tokens)] = sequences.new_tensor(tokens)
+            indices[row, : len(tokens)] = indices.new_tensor(continued)
         scores = self.results.scores[:, :count].flatten()
-        return SearchResult(tokens[:, : self.start + length], sequences_scores=scores, beam_indices=indices)
+        return SearchResult(sequences, sequences_scores=scores, beam_indices=indices.to(sequences.device))
+
+    def follow_back(self, ends: list) -> list[tuple[list[int], list[int]]]:
+        """For each sequence its new tokens, and the row of the batch that each of them continued."""
+        steps = []
+        for rows, parents, tokens in self.history:
+            steps.append(dict(zip(rows.tolist(), zip(parents.tolist(), tokens.tolist(), strict=True), strict=True)))
+        traced = []
+        for sentence, beams in enumerate(ends):
+            for position, parent, token in beams:
+                new, continued = [], []
+                if position >= 0:
+                    new, continued = [token], [sentence * self.beams + parent]
+                for step in reversed(steps[: max(position - self.start, 0)]):
+                    parents, tokens = step[sentence]
+                    new.append(tokens[parent])
+                    parent = parents[parent]
+                    continued.append(sentence * self.beams + parent)
+                traced.append((new[::-1], continued[::-1]))
+        return traced
 
 
 def beam_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> SearchResult:
@@ -257,7 +283,7 @@ def beam_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> Se
         logits = logits.float()
         log_probs = logits.log_softmax(dim=-1)
         if options.process:
-            log_probs = options.process(search.running.paths[:, :, 0, :position].flatten(0, 1), log_probs)
+            log_probs = options.process(prompts.new_zeros(1, 1).expand(len(logits), position), log_probs)
         if options.record:
             all_scores.append(log_probs)
             all_logits.append(logits)
@@ -268,8 +294,9 @@ def beam_search(stepper: Stepper, prompts: Tensor, options: SearchOptions) -> Se
         stepper.reorder(parents)
         if is_last:
             break
-        tokens = search.running.paths[:, :, 0, position].flatten()
-        logits = stepper.step(tokens if options.record else search.drop_closed(stepper, tokens))
+        if not options.record:
+            search.drop_closed(stepper)
+        logits = stepper.step(search.tokens.flatten())
     result = search.result()
     result.scores, result.logits = all_scores, all_logits
     return result

@@ -1,5 +1,6 @@
 """The searches of `blocks_search.py` return what transformers' `GenerationMixin` returns, on every generating rung."""
 
+import gc
 import itertools
 
 import pytest
@@ -8,6 +9,7 @@ from tiny import CASES, GENERATORS, VOCABULARY, by_name, pad, random_ids
 from torch import nn
 from transformers import StoppingCriteriaList
 
+from hf_edu_models.models import blocks_packed_linear
 from hf_edu_models.models.blocks_generation import RowLengthCriteria
 from hf_edu_models.models.blocks_packed_linear import can_pack, read_linear
 
@@ -152,13 +154,60 @@ def test_each_row_stops_at_its_own_limit(case, num_beams):
 
 def test_packed_weights_are_the_same_layer():
     """Also on one row, and on rows that are no whole block of memory."""
-    linear, states = nn.Linear(12, 29), torch.randn(7, 24)
-    with torch.no_grad():
-        for rows in (0, 5, 64):
-            function = read_linear(linear, rows if can_pack([linear], rows) else 0)
-            for inputs in (states[:, :12], states[:1, 12:], states.t()[:7, :4].reshape(-1, 4).repeat(1, 3)):
-                torch.testing.assert_close(function(inputs), linear(inputs))
-    assert not can_pack([linear], 1) and not can_pack([linear.double()], 64)
+    states = torch.randn(7, 24)
+    for bias in (True, False):
+        linear = nn.Linear(12, 29, bias=bias)
+        with torch.no_grad():
+            for rows in (0, 5, 64):
+                assert not rows or can_pack([linear], rows) == torch.backends.mkldnn.is_available()
+                function = read_linear(linear, rows if can_pack([linear], rows) else 0)
+                for inputs in (states[:, :12], states[:1, 12:], states.t()[:7, :4].reshape(-1, 4).repeat(1, 3)):
+                    torch.testing.assert_close(function(inputs), linear(inputs))
+            torch.testing.assert_close(read_linear(linear, 1)(states[0, :12]), linear(states[0, :12]))
+    assert can_pack([linear], 1) and not can_pack([linear], 2) and not can_pack([linear.double()], 64)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+@pytest.mark.parametrize("size", [11, 12])
+def test_a_kept_copy_follows_its_weights(rows, size):
+    """Also changes that torch does not count; and a copy that is still right is not made again."""
+    linear, states = nn.Linear(size, 29), torch.randn(rows, size)
+    states = states[0] if rows == 1 else states
+    changes = [
+        lambda layer: None,
+        lambda layer: layer.weight.data[3, 4].add_(1e-3),
+        lambda layer: layer.weight.data.copy_(layer.weight.data.flip(0)),
+        lambda layer: setattr(layer, "weight", nn.Parameter(torch.randn(29, size))),
+        lambda layer: layer.load_state_dict(nn.Linear(size, 29).state_dict()),
+        lambda layer: layer.weight.data.mul_(0.5),
+    ]
+    for change in changes:
+        change(linear)
+        with torch.no_grad():
+            torch.testing.assert_close(read_linear(linear, rows, is_kept=True)(states), linear(states))
+            kept = blocks_packed_linear._copies[linear].weight
+            read_linear(linear, rows, is_kept=True)
+            assert blocks_packed_linear._copies[linear].weight is kept
+    before = len(blocks_packed_linear._copies)
+    del linear
+    gc.collect()
+    assert len(blocks_packed_linear._copies) < before
+
+
+@pytest.mark.parametrize("name", ["transformer", "transformer-concat", "transformer-pre-norm", "gpt", "gpt-post-norm"])
+@pytest.mark.parametrize("num_beams", [1, 3, 5])
+def test_one_sentence(name, num_beams):
+    """Its products are those of a vector. The model is trained between two calls."""
+    case = CASES[name]
+    model = spread(case.build())
+    inputs = {"input_ids": random_ids(1, 5)}
+    for _ in range(2):
+        for options in ({"eos_token_id": None}, {"min_new_tokens": 4}):
+            ours, theirs = generate_both_ways(model, inputs, num_beams=num_beams, **options)
+            assert torch.equal(ours, theirs)
+        with torch.no_grad():
+            for weight in model.parameters():
+                weight.add_(torch.randn_like(weight), alpha=0.3)
 
 
 def test_a_longer_sequence_outgrows_its_first_memory():
