@@ -1,0 +1,27 @@
+// Layer normalisation.
+
+import { rowOf, tensor } from "./tensor.js";
+
+/** Ba et al. 2016: y = (x - mean(x)) / sqrt(var(x) + eps) * g + b, for each row. */
+export class LayerNorm {
+  constructor(weights, eps) {
+    this.gain = weights.get("weight"); // g
+    this.bias = weights.get("bias"); // b
+    this.eps = eps;
+  }
+
+  forward(states) {
+    const [rows, size] = states.shape;
+    const result = tensor(states.shape);
+    for (let t = 0; t < rows; t++) {
+      const { data } = rowOf(states, t);
+      const mean = data.reduce((sum, x) => sum + x, 0) / size;
+      const variance = data.reduce((sum, x) => sum + (x - mean) ** 2, 0) / size;
+      const factor = 1 / Math.sqrt(variance + this.eps);
+      for (let i = 0; i < size; i++) {
+        result.data[t * size + i] = (data[i] - mean) * factor * this.gain.data[i] + this.bias.data[i];
+      }
+    }
+    return result;
+  }
+}
