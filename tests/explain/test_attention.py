@@ -276,6 +276,18 @@ def test_arrays_come_back_from_their_files(translated, tmp_path):
         np.testing.assert_allclose(lists["maps"][name]["weights"], each.weights, rtol=0, atol=1e-8)
 
 
+def test_a_picture_of_a_long_input_keeps_its_size():
+    """Smaller cells and fewer labels, not a picture of 86,000 pixels."""
+    from hf_edu_models.explain import AttentionMap, Tokens, draw_attention
+
+    labels = tuple(f"token{i}" for i in range(900))
+    tokens = Tokens(labels, tuple(range(900)), labels)
+    weights = np.full((1, 1, 900, 900), 1 / 900, dtype=np.float32)
+    figure = draw_attention(AttentionMap("self", weights, tokens, tokens))
+    assert max(figure.get_size_inches()) * 150 < 4_000
+    assert 10 < len(figure.axes[0].get_yticklabels()) < 300
+
+
 @pytest.mark.parametrize("choice", [{}, {"layer": 1}, {"head": 2}, {"layer": 2, "head": 0}], ids=str)
 def test_a_picture_has_every_chosen_head(translated, tmp_path, choice):
     from hf_edu_models.explain import draw_attention

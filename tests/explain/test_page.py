@@ -119,10 +119,11 @@ def test_the_wheel_carries_the_parts_of_the_page(tmp_path):
     (wheel,) = WheelBuilder(str(ROOT)).build(directory=str(tmp_path), versions=["standard"])
     names = zipfile.ZipFile(wheel).namelist()
     assert {f"hf_edu_models/explain/attention/assets/page.{kind}" for kind in ("html", "css", "js")} <= set(names)
+    assert {f"hf_edu_models/pages/assets/{name}" for name in ("base.css", "dom.js", "colours.js")} <= set(names)
 
 
 def test_it_opens_with_no_console_message_and_no_request(browser, page):
-    assert browser.run("return document.title") == "Attention of EduTransformerForConditionalGeneration"
+    assert browser.run("return document.title") == SOURCE
     for view in ("links", "heat", "heads", "product", "table"):
         browser.click(f"#tab-{view}")
     assert browser.console_messages() == []
@@ -335,14 +336,27 @@ def test_the_theme_follows_the_browser_or_the_button(browser, page, tmp_path):
 
 
 def test_one_head_and_scores_that_are_not_dot_products(window, built, tmp_path):
-    """Bahdanau: no controls, and a sentence in place of the dot product."""
+    """Bahdanau: no controls, and no tabs for the dot product and for other heads."""
     maps = attention_maps(*built(TRANSLATORS[0]), "le chat", target="cat")
     window.open(save_attention(maps, tmp_path / "map.html"))
     shown = "return [...document.querySelectorAll('fieldset')].map((node) => node.hidden)"
     assert window.run(shown) == [True, True, True]
-    window.click("#tab-product")
-    assert window.run("return document.getElementById('product').hidden") and texts(window, "#product-note")[0]
+    tabs = "return [...document.querySelectorAll('[role=tab]')].filter((node) => !node.hidden).map((node) => node.id)"
+    assert window.run(tabs) == ["tab-links", "tab-heat", "tab-table"]
+    window.click("#tab-heat")
+    window.find("#tab-heat")
+    window.run("document.getElementById('tab-heat').focus()")
+    window.press("Right")
+    assert window.run("return document.activeElement.id") == "tab-table"
     assert window.console_messages() == []
+
+
+def test_the_mean_shows_every_head_in_its_colour(browser, maps):
+    browser.click("#head-choice input[value='mean']")
+    heads = maps["cross"].weights.shape[1]
+    assert texts(browser, "#head-colours span") == [f"head {head}" for head in range(heads)]
+    script = "return [...document.querySelectorAll('#head-colours span')].map((node) => node.style.cssText)"
+    assert len(set(browser.run(script))) == heads
 
 
 def test_a_page_opens_with_the_given_head(window, built, tmp_path):

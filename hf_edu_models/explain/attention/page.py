@@ -7,20 +7,17 @@ by their hashes, and forbids every request.
 
 from __future__ import annotations
 
-import base64
-import hashlib
-import json
 import os
-from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ...pages.document import data_block, json_block, package_text, write_document
+from ...pages.modules import join_modules
 from .maps import AttentionMap, AttentionMaps
 
-# Characters that could end the JSON block or a line of script are escaped as JSON does it.
-_ESCAPES = {ord(character): f"\\u{ord(character):04x}" for character in "<>&\u2028\u2029"}
+_ASSETS = "explain/attention/assets"
 _DESCRIPTIONS = {
     "encoder": "Each source token attends to all source tokens.",
     "decoder": "Each token that the decoder reads attends to itself and to the tokens before it.",
@@ -47,41 +44,21 @@ def write_page(
     start = {"map": list(maps).index(name or maps.main.name), "layer": layer or 0, "head": head or 0}
     texts = {"input": maps.text, "second input": maps.text_pair, _TARGET_NAMES[maps.origin]: maps.target}
     data = {
-        "heading": f"Attention of {maps.model}",
+        "heading": maps.text,
+        "model": maps.model,
         "texts": [[label, text] for label, text in texts.items() if text is not None],
         "start": start,
         "maps": [_describe(each) for each in maps.values()],
     }
-    style, script = _asset("page.css"), _asset("page.js")
-    parts = {
-        "policy": _policy(style, script),
-        "style": style,
-        "data": json.dumps(data, ensure_ascii=False).translate(_ESCAPES),
-        "arrays": "\n".join(block for each in maps.values() for block in _array_blocks(each)),
-        "script": script,
-    }
-    path = Path(path)
-    path.write_text(_fill(_asset("page.html"), parts), encoding="utf-8")
-    return path
-
-
-def _asset(name: str) -> str:
-    return resources.files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
-
-
-def _fill(template: str, parts: dict[str, str]) -> str:
-    """Replace each `{{name}}` once, from left to right: inserted text is never searched for placeholders."""
-    filled = []
-    for name, part in parts.items():
-        before, template = template.split(f"{{{{{name}}}}}", 1)
-        filled += [before, part]
-    return "".join([*filled, template])
-
-
-def _policy(style: str, script: str) -> str:
-    hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
-    rules = ["default-src 'none'", f"style-src 'sha256-{hashes[0]}'", f"script-src 'sha256-{hashes[1]}'"]
-    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+    style = package_text("pages/assets/base.css") + package_text(f"{_ASSETS}/page.css")
+    return write_document(
+        path,
+        package_text(f"{_ASSETS}/page.html"),
+        style,
+        join_modules(f"{_ASSETS}/page.js"),
+        data=json_block(data),
+        arrays="\n".join(block for each in maps.values() for block in _array_blocks(each)),
+    )
 
 
 def _describe(each: AttentionMap) -> dict[str, Any]:
@@ -102,7 +79,6 @@ def _describe(each: AttentionMap) -> dict[str, Any]:
         "isCausal": bool(is_square and not np.triu(weights, 1).any()),
         "size": 0 if vectors is None else vectors.queries.shape[-1],
         "scaling": [] if vectors is None else vectors.scaling.tolist(),
-        "noProduct": "These scores are not dot products of queries and keys, or the model's projections are not known.",
     }
 
 
@@ -111,5 +87,4 @@ def _array_blocks(each: AttentionMap) -> list[str]:
     arrays = {"weights": each.weights}
     if each.vectors is not None:
         arrays |= {"queries": each.vectors.queries, "keys": each.vectors.keys}
-    encoded = {kind: base64.b64encode(array.astype("<f4").tobytes()).decode() for kind, array in arrays.items()}
-    return [f'<script type="text/plain" id="{each.name}-{kind}">{text}</script>' for kind, text in encoded.items()]
+    return [data_block(f"{each.name}-{kind}", array.astype("<f4").tobytes()) for kind, array in arrays.items()]

@@ -7,6 +7,7 @@ and points, so that a label always fits its row.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,7 @@ from ...plotting import INK, escape_dollars
 from .maps import AttentionMap, AttentionMaps
 
 _POINTS = 72  # in an inch
+_LONGEST = 20.0  # inches of a heat map: a long input gets smaller cells, not a larger picture
 _LIGHT, _LINES = "#666666", "#BBBBBB"
 # Fonts for the scripts that the first one lacks; those that are not installed are skipped.
 _FONTS = (
@@ -53,16 +55,18 @@ def draw_attention(
 def _draw_head(each: AttentionMap, layer: int, head: int, title: str) -> Figure:
     """One head, large enough to read every token."""
     rows, columns = each.weights.shape[2:]
-    cell = float(np.clip(9.5 / max(rows, columns), 0.16, 0.42))
-    size = min(11.0, cell * _POINTS * 0.72)
-    left, top = (_margin(tokens, size) for tokens in (each.query_tokens, each.key_tokens))
+    cell = min(float(np.clip(9.5 / max(rows, columns), 0.16, 0.42)), _LONGEST / max(rows, columns))
+    step = math.ceil(0.16 / cell)  # of a long input every second, third, ... token is named
+    size = min(11.0, cell * step * _POINTS * 0.72)
+    left, top = (_margin(tokens[::step], size) for tokens in (each.query_tokens, each.key_tokens))
     subtitle = "" if each.weights.shape[:2] == (1, 1) else f"layer {layer}, head {head}"
     left, right, above, below = left + 0.45, 1.0, top + (0.75 if subtitle else 0.5), 0.25
     width, height = max(columns * cell, 2.4), max(rows * cell, 1.6)
     figure = _new_canvas(left + width + right, above + height + below)
     axis = _add_axes(figure, left, below, width, height)
     image = _heat_map(axis, each.weights[layer, head], each.weights[layer, head].max())
-    _label_tokens(axis, each.query_tokens, each.key_tokens, size)
+    places = range(0, rows, step), range(0, columns, step)
+    _label_tokens(axis, each.query_tokens[::step], each.key_tokens[::step], size, *places)
     axis.set_ylabel(_row_name(each), fontsize=9, color=_LIGHT)
     _colour_bar(figure, image, left + width + 0.2, below, height)
     _write_title(figure, title, subtitle)
