@@ -1,9 +1,9 @@
 """Linear layers as functions, for the many small products of decoding.
 
 A step reads every weight once, and takes as long as that. So the weights are copied into another layout first: for
-one row transposed, which MKL reads from memory in one stream; for several rows packed by oneDNN. On the one CPU where
-it was measured (AMD Zen 5), products then took half of the time. A copy costs as much as a few steps and is kept for
-the next call, as long as its layer lives and the weights are the same.
+one row transposed, for several rows packed by oneDNN. On the CPUs where it was measured (AMD Zen 4 and Zen 5),
+products then took half of the time. A copy costs as much as a few steps and is kept for the next call, as long as its
+layer lives and the weights are the same.
 """
 
 from collections.abc import Callable
@@ -26,7 +26,7 @@ class Copy(NamedTuple):
 
     layout: int
     version: int
-    row_sums: Tensor
+    sums: Tensor
     weight: Tensor
 
 
@@ -57,7 +57,7 @@ def _weights(modules: list[nn.Module]) -> list[Tensor]:
 
 
 def read_linear(module: nn.Module, rows: int = 0, is_kept: bool = False) -> Function:
-    """The layer as a function; with another layout for `rows` rows, unless it is 0. One row is a vector."""
+    """The layer as a function of states (rows, I); with another layout for `rows` rows, unless it is 0."""
     if not isinstance(module, nn.Linear):
         return module.forward
     weight, bias = module.weight, module.bias
@@ -65,12 +65,27 @@ def read_linear(module: nn.Module, rows: int = 0, is_kept: bool = False) -> Func
         return lambda states: F.linear(states, weight, bias)
     packed = _copy(module, rows) if is_kept else _arrange(weight, rows)
     if rows == 1:
-        columns = packed.t()
-        if bias is None:
-            return lambda states: torch.mv(columns, states)
-        return lambda states: torch.addmv(bias, columns, states)
+        return read_columns(packed, bias, rows)
     multiply = torch.ops.mkldnn._linear_pointwise.default
     return lambda states: multiply(states.contiguous(), packed, bias, "none", [], "")
+
+
+def read_columns(columns: Tensor, bias: Tensor | None, rows: int) -> Function:
+    """x W^T + b as a function of x (rows, I), where `columns` is W^T.
+
+    For one row that is a sum of the columns of W, weighted by x. `embedding_bag` computes such a sum, and its kernel
+    for x86 reads memory faster than MKL's product with a vector; but on one thread.
+    """
+    has_kernel = torch.backends.cpu.get_cpu_capability() in ("AVX2", "AVX512") and columns.dtype == torch.float32
+    if rows > 1 or columns.device.type != "cpu" or not has_kernel or torch.get_num_threads() > 1:
+        if bias is None:
+            return lambda states: torch.mm(states, columns)
+        return lambda states: torch.addmm(bias, states, columns)
+    bag, start = torch.embedding_bag, torch.zeros(1, dtype=torch.int32)
+    every, no, is_sum = torch.arange(len(columns), dtype=torch.int32), False, 0
+    if bias is None:
+        return lambda states: bag(columns, every, start, no, is_sum, no, states[0])[0]
+    return lambda states: bag(columns, every, start, no, is_sum, no, states[0])[0].add_(bias)
 
 
 def _arrange(weight: Tensor, rows: int) -> Tensor:
@@ -81,12 +96,13 @@ def _arrange(weight: Tensor, rows: int) -> Tensor:
 def _copy(module: nn.Linear, rows: int) -> Tensor:
     """The weights in the layout for `rows` rows: those of the last call, if they have not changed since.
 
-    A change through `weight.data` is not counted, so every row's sum, of its bits as whole numbers, is compared too.
+    A change through `weight.data` is not counted, so sums of all rows and all columns, of their bits as whole numbers,
+    are compared too.
     """
     bits = module.weight.detach().view(torch.int64 if module.in_features % 2 == 0 else torch.int32)
-    layout, version, row_sums = rows.bit_length(), module.weight._version, bits.sum(dim=1)
+    layout, version, sums = rows.bit_length(), module.weight._version, torch.cat([bits.sum(dim=1), bits.sum(dim=0)])
     copy = _copies.get(module)
     is_same = copy is not None and (copy.layout, copy.version) == (layout, version)
-    if copy is None or not is_same or not torch.equal(copy.row_sums, row_sums):
-        copy = _copies[module] = Copy(layout, version, row_sums, _arrange(module.weight, rows))
+    if copy is None or not is_same or not torch.equal(copy.sums, sums):
+        copy = _copies[module] = Copy(layout, version, sums, _arrange(module.weight, rows))
     return copy.weight

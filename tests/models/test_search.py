@@ -10,6 +10,7 @@ from torch import nn
 from transformers import StoppingCriteriaList
 
 from hf_edu_models.models import blocks_packed_linear
+from hf_edu_models.models.blocks_fast_layers import FoldedSourceAttention, SourceAttention, read_source
 from hf_edu_models.models.blocks_generation import RowLengthCriteria
 from hf_edu_models.models.blocks_packed_linear import can_pack, read_linear
 
@@ -163,7 +164,7 @@ def test_packed_weights_are_the_same_layer():
                 function = read_linear(linear, rows if can_pack([linear], rows) else 0)
                 for inputs in (states[:, :12], states[:1, 12:], states.t()[:7, :4].reshape(-1, 4).repeat(1, 3)):
                     torch.testing.assert_close(function(inputs), linear(inputs))
-            torch.testing.assert_close(read_linear(linear, 1)(states[0, :12]), linear(states[0, :12]))
+            torch.testing.assert_close(read_linear(linear, 1)(states[:1, :12]), linear(states[:1, :12]))
     assert can_pack([linear], 1) and not can_pack([linear], 2) and not can_pack([linear.double()], 64)
 
 
@@ -172,11 +173,11 @@ def test_packed_weights_are_the_same_layer():
 def test_a_kept_copy_follows_its_weights(rows, size):
     """Also changes that torch does not count; and a copy that is still right is not made again."""
     linear, states = nn.Linear(size, 29), torch.randn(rows, size)
-    states = states[0] if rows == 1 else states
     changes = [
         lambda layer: None,
         lambda layer: layer.weight.data[3, 4].add_(1e-3),
         lambda layer: layer.weight.data.copy_(layer.weight.data.flip(0)),
+        lambda layer: layer.weight.data.copy_(layer.weight.data.roll(2, dims=1)),
         lambda layer: setattr(layer, "weight", nn.Parameter(torch.randn(29, size))),
         lambda layer: layer.load_state_dict(nn.Linear(size, 29).state_dict()),
         lambda layer: layer.weight.data.mul_(0.5),
@@ -194,20 +195,51 @@ def test_a_kept_copy_follows_its_weights(rows, size):
     assert len(blocks_packed_linear._copies) < before
 
 
-@pytest.mark.parametrize("name", ["transformer", "transformer-concat", "transformer-pre-norm", "gpt", "gpt-post-norm"])
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+def test_one_row_by_either_kernel(threads, bias):
+    linear, state = nn.Linear(12, 29, bias=bias), torch.randn(1, 12)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with torch.inference_mode():
+            torch.testing.assert_close(read_linear(linear, 1)(state), linear(state))
+    finally:
+        torch.set_num_threads(before)
+
+
+ATTENTIVE = ["transformer", "transformer-concat", "transformer-mean", "transformer-pre-norm", "transformer-marian"]
+
+
+@pytest.mark.parametrize("name", [*ATTENTIVE, "gpt", "gpt-post-norm", "gpt-mean"])
 @pytest.mark.parametrize("num_beams", [1, 3, 5])
 def test_one_sentence(name, num_beams):
-    """Its products are those of a vector. The model is trained between two calls."""
+    """A source shorter than a head is folded into the weights. The model is trained between two calls."""
     case = CASES[name]
     model = spread(case.build())
-    inputs = {"input_ids": random_ids(1, 5)}
-    for _ in range(2):
+    for length in (2, 5):
         for options in ({"eos_token_id": None}, {"min_new_tokens": 4}):
-            ours, theirs = generate_both_ways(model, inputs, num_beams=num_beams, **options)
+            ours, theirs = generate_both_ways(
+                model, {"input_ids": random_ids(1, length)}, num_beams=num_beams, **options
+            )
             assert torch.equal(ours, theirs)
         with torch.no_grad():
             for weight in model.parameters():
                 weight.add_(torch.randn_like(weight), alpha=0.3)
+
+
+@pytest.mark.parametrize("rows", [1, 5])
+def test_a_folded_source_is_the_same_attention(rows):
+    model = CASES["transformer-marian"].build()
+    attention, source = model.model.decoder.layers[0].cross_attention, torch.randn(1, 3, model.config.hidden_size)
+    for layer in (attention.q_proj, attention.output):
+        nn.init.normal_(layer.bias)
+    with torch.no_grad():
+        pair, hidden = attention.keys_and_values(source), torch.randn(rows, model.config.hidden_size)
+        plain = SourceAttention(attention, read_linear, *pair, mask=torch.zeros(1, 1, 1))
+        folded = FoldedSourceAttention(attention, *pair, rows=rows)
+        torch.testing.assert_close(folded(hidden), plain(hidden))
+        assert type(read_source(attention, read_linear, pair, torch.zeros(1, 1, 1), rows)) is FoldedSourceAttention
 
 
 def test_a_longer_sequence_outgrows_its_first_memory():
