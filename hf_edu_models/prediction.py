@@ -338,7 +338,12 @@ def load_predictor(
         reason = "writes text" if task.writer else "has no trained head"
         raise ValueError(f"{name} holds {saved_class(config)}, which {reason}; use hf-edu {task.verb} {name} TEXT")
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
-    return task.code("predictor")(model, load_tokenizer(name, trust_remote_code), batch_size)
+    return predictor_of(model, load_tokenizer(name, trust_remote_code), batch_size)
+
+
+def predictor_of(model: Any, tokenizer: Any, batch_size: int = 32) -> Predictor:
+    """The predictor of a model whose task has one."""
+    return TASKS[_task_of(model.config)].code("predictor")(model, tokenizer, batch_size)
 
 
 def _task_of(config: Any) -> str:

@@ -13,6 +13,8 @@ PACKAGE = Path(__file__).parent.parent / "hf_edu_models"
 HEAVY = ("torch", "transformers", "datasets", "matplotlib")
 ABOVE = {"training", "experiments", "explain", "convert", "hub", "lab", "doctor", "cli"}  # of data and metrics
 SIBLINGS = {"explain", "convert", "hub", "lab", "doctor"}
+ABOVE = {"training", "experiments", "explain", "convert", "hub", "doctor", "serve", "cli"}  # of data and metrics
+SIBLINGS = {"explain", "convert", "hub", "doctor"}
 
 
 def imported_modules(tree: ast.AST, parents: list[str]):

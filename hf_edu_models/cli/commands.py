@@ -20,6 +20,7 @@ from . import (
     ladder,
     predict,
     push,
+    serve,
     train,
 )
 
@@ -56,6 +57,7 @@ app.command()(generate.generate)
 app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
 app.command()(predict.predict)
 app.command()(encode.encode)
+app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure_lessons.app, name="figure")
 app.command()(check.check)

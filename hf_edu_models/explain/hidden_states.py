@@ -128,13 +128,17 @@ class TextEncoder:
         batch = DataCollatorForDocuments(self.tokenizer)([{"input_ids": row} for row in rows])
         return {name: values.to(self.model.device) for name, values in batch.items()}
 
-    def _encode(self, rows: list) -> Tensor:
+    def states(self, rows: list) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The hidden states (B, T, D) of every layer for rows of token ids or documents, and their mask."""
         inputs = self._inputs(rows)
         with evaluation_mode(self.model):
             states = self.body(**inputs, output_hidden_states=True, return_dict=True).hidden_states
-            hidden_states = states[check_layer(self.layer, len(states))].float()  # (B, T, D)
-            mask = inputs["attention_mask"]
-            if self.reads_documents:  # all tokens of a document: (B, N, T) as (B, N * T)
-                hidden_states, mask = hidden_states.flatten(1, 2), mask.flatten(1)
-            vectors = pool(hidden_states, mask, self.pooling)  # (B, D)
+        mask = inputs["attention_mask"]
+        if self.reads_documents:  # all tokens of a document: (B, N, T) as (B, N * T)
+            states, mask = tuple(layer.flatten(1, 2) for layer in states), mask.flatten(1)
+        return states, mask
+
+    def _encode(self, rows: list) -> Tensor:
+        states, mask = self.states(rows)
+        vectors = pool(states[check_layer(self.layer, len(states))].float(), mask, self.pooling)  # (B, D)
         return (torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors).cpu()
