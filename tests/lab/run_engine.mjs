@@ -1,7 +1,8 @@
 // Runs the engine on folders: reads a list of jobs from a file, writes arrays to another. `engine.py` calls it.
 //
 // node run_engine.mjs ENGINE JOBS OUTPUT
-// A job is {folder, calls: [[method, ...arguments]]}; its result a list, one item for each call. Arrays become
+// A job is {folder, calls: [[method, ...arguments]]}, or without a folder calls of functions; `predict` is `run`
+// with the weights and logits alone, `logits` with the logits. Its result is a list, one item for each call. Arrays are
 // {at, length}, a place in OUTPUT.bin; an error becomes {error}.
 
 import { readFileSync, writeFileSync } from "node:fs";
@@ -48,8 +49,14 @@ function attempt(run) {
 
 function call(model, [method, ...rest]) {
   const start = performance.now();
-  const result = attempt(() => plain(model[method](...rest)));
-  return result && typeof result === "object" && !Array.isArray(result) ? { ...result, ms: performance.now() - start } : result;
+  const run = () => {
+    if (method === "logits") return model.run(...rest).logits;
+    if (method !== "predict") return model[method](...rest);
+    const { entries } = model.run(...rest);
+    return { entries: entries.filter(({ kind }) => kind === "weights" || kind === "logits") };
+  };
+  const result = attempt(() => plain(run()));
+  return Array.isArray(result) ? result : { ...result, ms: performance.now() - start };
 }
 
 const functions = {

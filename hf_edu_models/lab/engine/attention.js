@@ -69,10 +69,11 @@ export class MultiHeadAttention {
     const queries = keep("queries", this.splitHeads(query), QUERIES); // (H, T, K)
     const keys = keep("keys", this.splitHeads(key), KEYS); // (H, S, K)
     const values = keep("values", this.splitHeads(value), VALUES); // (H, S, K)
-    if (pass.parts) keep("product", products(queries, keys), PRODUCT);
-    const lastKeys = this.isCausal ? pass.first : Infinity; // the last key that the first query sees
-    const scores = keep("scores", scaledProducts(queries, keys, this.scaling, lastKeys), SCORES); // (H, T, S)
-    const weights = keep("weights", softmax(scores), WEIGHTS); // (H, T, S)
+    if (pass.parts) keep("product", termsOf(queries, keys), PRODUCT);
+    const isVisible = (t, s) => !this.isCausal || s <= t;
+    const products = scaledProducts(queries, keys, this.scaling, pass.first, isVisible); // (H, T, S)
+    const scores = keep("scores", products, SCORES);
+    const weights = keep("weights", softmax(scores), { ...WEIGHTS, isVisible }); // (H, T, S)
     const heads = keep("heads", weightedValues(weights, values), OUTPUTS); // (H, T, K)
     const aggregated = this.aggregate(swapFirst(heads));
     return this.output ? this.output.forward(aggregated) : aggregated;
@@ -97,8 +98,8 @@ export class MultiHeadAttention {
   }
 }
 
-/** Q K^T / sqrt(d_k) of every head; query t of a causal layer sees keys up to `lastKey` + t. */
-function scaledProducts(queries, keys, scaling, lastKey) {
+/** Q K^T / sqrt(d_k) of every head, -Infinity where a key is hidden; the first query is that of position `first`. */
+function scaledProducts(queries, keys, scaling, first, isVisible) {
   const [heads, length, size] = queries.shape;
   const count = keys.shape[1];
   const scores = tensor([heads, length, count]);
@@ -109,7 +110,7 @@ function scaledProducts(queries, keys, scaling, lastKey) {
         const k = (h * count + s) * size;
         let sum = 0;
         for (let i = 0; i < size; i++) sum += queries.data[q + i] * keys.data[k + i];
-        scores.data[(h * length + t) * count + s] = s <= lastKey + t ? sum * scaling : -Infinity;
+        scores.data[(h * length + t) * count + s] = isVisible(first + t, s) ? sum * scaling : -Infinity;
       }
     }
   }
@@ -117,7 +118,7 @@ function scaledProducts(queries, keys, scaling, lastKey) {
 }
 
 /** The terms of which Q K^T is the sum: (H, T, S, K). */
-function products(queries, keys) {
+function termsOf(queries, keys) {
   const [heads, length, size] = queries.shape;
   const count = keys.shape[1];
   const terms = tensor([heads, length, count, size]);

@@ -86,6 +86,9 @@ class Model {
     if (!this.head.advance || this.kind === "encoder") {
       throw new Error(`a model of kind '${this.kind}' generates no text; use run`);
     }
+    if (!(options.maxNewTokens === undefined || options.maxNewTokens > 0)) {
+      throw new Error(`maxNewTokens is ${options.maxNewTokens}; give 1 or more`);
+    }
     const read = this.checkInputs(inputs);
     const changes = this.checkChanges(options.changes ?? []);
     const ends = options.eosTokenId ?? this.config.eos_token_id ?? [];
@@ -133,7 +136,7 @@ class Model {
         throw new Error("the model has no start token for the target; give decoderInputIds");
       }
       read.decoderInputIds = this.checkText(given, inputs.decoderAttentionMask).ids;
-      if (read.decoderInputIds.length === 0) throw new Error("decoderInputIds is empty; give at least the start token");
+      if (read.decoderInputIds.length === 0) throw new Error("decoderInputIds is all padding; give one token");
     }
     return read;
   }

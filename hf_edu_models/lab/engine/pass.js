@@ -147,8 +147,11 @@ class Steps {
   }
 }
 
-/** Values after the changes `off` and `set`; `first` is the position of the first row along `tokens` or `queries`. */
-function change(changes, values, { kind, axes }, first) {
+/**
+ * Values after the changes `off` and `set`; `first` is the position of the first row along `tokens` or `queries`.
+ * Weights of hidden keys stay zero: `isVisible(query, key)` tells them by their positions.
+ */
+function change(changes, values, { kind, axes, isVisible = () => true }, first) {
   const made = changes.filter(({ op }) => op !== "freeze");
   if (made.length === 0) return values;
   const changed = tensor(values.shape, values.data.slice());
@@ -157,6 +160,8 @@ function change(changes, values, { kind, axes }, first) {
   for (const { op, index = [], value = 0 } of made) {
     const shifted = index.map((each, axis) => (each !== null && axis === timeAxis ? each - first : each));
     for (const offset of offsets(values.shape, shifted)) {
+      const row = Math.floor(offset / values.shape.at(-1));
+      if (kind === "weights" && !isVisible((row % values.shape.at(-2)) + first, offset % values.shape.at(-1))) continue;
       changed.data[offset] = op === "off" ? 0 : value;
       forced.add(offset);
     }

@@ -263,7 +263,8 @@ export class WindowAttention {
       }
     }
     // The first token has no past: its weights are zeros.
-    const weights = pass.keep(`${this.name}.weights`, softmax(scores), WINDOW_WEIGHTS);
+    const isVisible = (t, j) => j < t && j >= t - this.window;
+    const weights = pass.keep(`${this.name}.weights`, softmax(scores), { ...WINDOW_WEIGHTS, isVisible });
     const contexts = zeros(length, size);
     for (let t = 0; t < length; t++) {
       const row = tensor([count], weights.data.subarray(t * count, (t + 1) * count));
