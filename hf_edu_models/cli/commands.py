@@ -15,7 +15,7 @@ from . import (
     evaluate,
     explain,
     export,
-    figure_lessons,
+    figure_trained,
     generate,
     ladder,
     predict,
@@ -59,7 +59,7 @@ app.command()(predict.predict)
 app.command()(encode.encode)
 app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
-app.add_typer(figure_lessons.app, name="figure")
+app.add_typer(figure_trained.app, name="figure")
 app.command()(check.check)
 app.command()(card.card)
 app.command()(push.push)

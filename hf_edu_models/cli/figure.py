@@ -60,7 +60,7 @@ def bleu_by_length(
     found = _distinct_labels([predictions_of(run, dataset, **options) for run in runs], runs)
     scores = scores_by_length(found, _parse_edges(edges), score, unit, resamples)
     table = [asdict(score) for score in scores]
-    _print_table(table, ("run", "low", "high", "sentences", "score", "interval_low", "interval_high"))
+    print_table(table, ("run", "low", "high", "sentences", "score", "interval_low", "interval_high"))
     save_figure_and_values(draw_by_length(scores, PUBLISHED["bleu-by-length"], unit), table, out)
 
 
@@ -142,7 +142,7 @@ def _draw(name: str, rows: list[dict[str, Any]], about: str, out: Path | None) -
     from ..experiments.sweep_tables import SWEEP_SCORES, SWEEP_TITLES
 
     out = out or Path(f"{name}.png")
-    _print_table(rows, tuple(dict.fromkeys(column for row in rows for column in row)))
+    print_table(rows, tuple(dict.fromkeys(column for row in rows for column in row)))
     save_figure_and_values(draw_sweep(SWEEP_TITLES[name], rows, SWEEP_SCORES[name], PUBLISHED[name], about), rows, out)
 
 
@@ -154,7 +154,7 @@ def save_figure_and_values(figure: Any, rows: list[dict[str, Any]], out: Path) -
     Console().print(Text(f"figure in {out}, values in {table}"), soft_wrap=True)
 
 
-def _print_table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
+def print_table(rows: list[dict[str, Any]], columns: tuple[str, ...]) -> None:
     table = Table(*columns)
     for row in rows:
         cells = ("" if row.get(column) is None else row[column] for column in columns)

@@ -77,4 +77,19 @@ PUBLISHED = {
             "left-to-right, no NSP": (82.1, 84.3, 77.5, 92.1, 77.8),
         },
     ),
+    "long-time-lags": PublishedTable(
+        source="Hochreiter & Schmidhuber 1997, Tables 1, 3, 7, 8, 9: LSTM",
+        data="single sequences, gradient descent",
+        metrics=("sequences",),
+        rows={
+            "reber": (8_440,),
+            "lag 100, noise": (31_000,),
+            "lag 1,000, noise": (135_000,),
+            "adding": (74_000,),
+            "multiplication": (1_273_000,),
+            "temporal order": (31_390,),
+        },
+        note="The paper's LSTM has no forget gate and 1 to 4 memory blocks and learns from one sequence at a time; BPTT "
+        "and RTRL fail with lags of 10 (Section 5.2).",
+    ),
 }

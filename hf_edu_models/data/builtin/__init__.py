@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..cache import build_once, cache_folder, code_version, fingerprint
 from ..labels import name_labels
 from ..map_columns import fixed_features
-from . import dates, numbers, sequences, stories
+from . import dates, long_time_lags, numbers, sequences, stories
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -40,12 +40,25 @@ class Builtin:
     library: str | None = None
 
 
+_LAGS = (10_000, 500, 500)
 BUILTINS = {
     "dates": Builtin(dates.generate, (20_000, 1_000, 1_000), "dates as people write them, and in ISO form", "babel"),
     "numbers": Builtin(numbers.generate, (10_000, 500, 500), "numbers in digits and in words", "num2words"),
     "reverse": Builtin(sequences.generate_reverse, (10_000, 500, 500), "symbols, and the same symbols reversed"),
     "copy": Builtin(sequences.generate_copy, (10_000, 500, 500), "symbols, and the same symbols again"),
     "stories": Builtin(stories.generate, (2_000, 100, 100), "short stories from a small grammar"),
+    "reber": Builtin(long_time_lags.generate_reber, (256, 0, 256), "strings of the embedded Reber grammar"),
+    "long_lags": Builtin(long_time_lags.generate_long_lags, _LAGS, "symbols, of which the second one is asked for"),
+    "adding": Builtin(long_time_lags.generate_adding, _LAGS, "numbers, two of them marked, and their scaled sum"),
+    "multiplication": Builtin(
+        long_time_lags.generate_multiplication, _LAGS, "numbers, two of them marked, and their product"
+    ),
+    "temporal_order": Builtin(
+        long_time_lags.generate_temporal_order, _LAGS, "symbols, and the order of the X and Y among them"
+    ),
+    "delayed_copy": Builtin(
+        long_time_lags.generate_delayed_copy, _LAGS, "symbols, blanks, and the same symbols after a delimiter"
+    ),
 }
 
 
