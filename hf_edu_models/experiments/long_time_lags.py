@@ -67,7 +67,13 @@ class LagTask:
     max_sequences: int = 100_000
 
 
-_LAGS = {"corpus": "long_lags", "sample": "sample_long_lags", "inputs": 104, "outputs": 2, "answer": "last"}
+_LAGS: dict[str, Any] = {
+    "corpus": "long_lags",
+    "sample": "sample_long_lags",
+    "inputs": 104,
+    "outputs": 2,
+    "answer": "last",
+}
 LAG_TASKS = {
     "reber": LagTask("reber", "sample_reber", 7, 7, 9, "each", max_sequences=60_000),
     "lag 100, noise": LagTask(**_LAGS, lag=100, tolerance=0.2, options={"lag": 100}),

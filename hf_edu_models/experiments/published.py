@@ -89,7 +89,7 @@ PUBLISHED = {
             "multiplication": (1_273_000,),
             "temporal order": (31_390,),
         },
-        note="The paper's LSTM has no forget gate and 1 to 4 memory blocks and learns from one sequence at a time; BPTT "
+        note="The paper's LSTM has no forget gate and 1 to 4 memory blocks, and learns from single sequences; BPTT "
         "and RTRL fail with lags of 10 (Section 5.2).",
     ),
 }

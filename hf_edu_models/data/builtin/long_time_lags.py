@@ -15,8 +15,8 @@ import numpy as np
 
 PAD = -1
 REBER_SYMBOLS = "BTSXVPE"
-ORDER_SYMBOLS = ("E", "B", "a", "b", "c", "d", "X", "Y")
-ORDER_CLASSES = {2: "QRSU", 3: "QRSUVABC"}
+_ORDER_SYMBOLS = ("E", "B", "a", "b", "c", "d", "X", "Y")
+_ORDER_CLASSES = {2: "QRSU", 3: "QRSUVABC"}
 # The states of the Reber grammar and where each symbol leads.
 _REBER = (
     {"T": 1, "P": 2},
@@ -55,7 +55,7 @@ def sample_reber(rng: np.random.Generator, count: int) -> Sequences:
     lengths = np.array([len(symbols) - 1 for symbols, _ in strings])
     shape = (count, int(lengths.max()))
     inputs, targets = np.full(shape, PAD), np.full(shape, PAD)
-    allowed = np.zeros((*shape, len(REBER_SYMBOLS)), dtype=bool)
+    allowed: np.ndarray = np.zeros((*shape, len(REBER_SYMBOLS)), dtype=bool)
     for row, (symbols, choices) in enumerate(strings):
         ids = [REBER_SYMBOLS.index(symbol) for symbol in symbols]
         inputs[row, : len(ids) - 1], targets[row, : len(ids) - 1] = ids[:-1], ids[1:]
@@ -92,7 +92,7 @@ def sample_long_lags(rng: np.random.Generator, count: int, lag: int = 100, distr
     return Sequences(_pad(inputs, lengths), lengths, targets)
 
 
-def long_lag_symbols(distractors: int) -> list[str]:
+def _long_lag_symbols(distractors: int) -> list[str]:
     return [*(f"a{number}" for number in range(1, distractors + 1)), "e", "b", "x", "y"]
 
 
@@ -132,13 +132,13 @@ def _marked(rng, count: int, length: int, lowest: float, without: float):
 
 def sample_temporal_order(rng: np.random.Generator, count: int, relevant: int = 2) -> Sequences:
     """Experiment 6: two (6a) or three (6b) symbols X or Y among a, b, c, d; the class is their order."""
-    if relevant not in ORDER_CLASSES:
+    if relevant not in _ORDER_CLASSES:
         raise ValueError(f"relevant must be 2 (Task 6a) or 3 (Task 6b), got {relevant}")
     lengths = rng.integers(100, 111, size=count)
     inputs = rng.integers(2, 6, size=(count, int(lengths.max())))
     inputs[:, 0] = 0
     inputs[np.arange(count), lengths - 1] = 1
-    targets = np.zeros(count, dtype=int)
+    targets: np.ndarray = np.zeros(count, dtype=int)
     for start in ((10, 50), (10, 33, 66))[relevant - 2]:
         which = rng.integers(2, size=count)
         inputs[np.arange(count), rng.integers(start, start + 11, size=count)] = 6 + which
@@ -182,7 +182,7 @@ def generate_reber(sizes, seed):
 
 def generate_long_lags(sizes, seed, lag: int = 100, distractors: int = 100):
     """Rows by split: `text`, symbols; `label`, x or y."""
-    names = long_lag_symbols(distractors)
+    names = _long_lag_symbols(distractors)
 
     def sample(rng: np.random.Generator, count: int) -> Sequences:
         return sample_long_lags(rng, count, lag, distractors)
@@ -197,7 +197,7 @@ def generate_temporal_order(sizes, seed, relevant: int = 2):
         return sample_temporal_order(rng, count, relevant)
 
     def write(drawn: Sequences) -> Iterable[tuple]:
-        return _labelled(drawn, ORDER_SYMBOLS, ORDER_CLASSES[relevant])
+        return _labelled(drawn, _ORDER_SYMBOLS, _ORDER_CLASSES[relevant])
 
     return _rows(sizes, seed, sample, write, ("text", "label"))
 
