@@ -91,6 +91,11 @@ class Rung:
         """Auto class name to our class."""
         return {auto_name: self.head(auto_name) for auto_name in self.config.heads}
 
+    @property
+    def class_names(self) -> list[str]:
+        """The names of its models, those with an Auto class first."""
+        return [*self.config.heads.values(), *self.config.heads_without_auto_class]
+
 
 _SMALL = {"vocab_size": 29, "dropout": 0.0}
 _RECURRENT = _SMALL | {"embedding_size": 10, "hidden_size": 12, "num_hidden_layers": 2, "initializer_range": 0.4}
@@ -340,14 +345,14 @@ def find_class(name: str) -> type:
     for rung in LADDER:
         if name == f"{rung.prefix}Config":
             return rung.config
-        if name.startswith(rung.prefix) and name in rung.config.heads.values():
+        if name.startswith(rung.prefix) and name in rung.class_names:
             return getattr(import_module(f".models.modeling_{rung.name}", __package__), name)
     raise AttributeError(f"{__package__} has no {name!r}; `hf-edu ladder --classes` lists its classes")
 
 
 def public_classes() -> list[str]:
     """The names of all configuration and model classes."""
-    heads = (name for rung in LADDER for name in rung.config.heads.values())
+    heads = (name for rung in LADDER for name in rung.class_names)
     return sorted([*(f"{rung.prefix}Config" for rung in LADDER), *heads])
 
 
@@ -367,7 +372,7 @@ def markdown_table(folder: str) -> str:
     rows = ["| year | rung | paper | new idea | heads |", "|---|---|---|---|---|"]
     for rung in LADDER:
         file = f"[`{rung.name}`]({folder}modeling_{rung.name}.py)"
-        heads = ", ".join(f"`{name}`" for name in rung.config.heads.values())
+        heads = ", ".join(f"`{name}`" for name in rung.class_names)
         rows.append(f"| {rung.year} | {file} | {rung.paper} | {rung.idea} | {heads} |")
     return "\n".join(rows)
 

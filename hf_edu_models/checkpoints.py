@@ -104,6 +104,7 @@ def load_with_head(name: str, trust_remote_code: bool = False) -> tuple[PreTrain
     auto_name = next((auto for auto, path in auto_map.items() if path.endswith(f".{architecture}")), None)
     model_class = getattr(transformers, auto_name or architecture, None)
     if model_class is None:
+        _check_has_auto_class(name, config.to_dict(), architecture)
         raise ValueError(f"{name} holds {architecture}, which neither transformers nor this package has")
     return load_as(model_class, name, trust_remote_code), load_tokenizer(name, trust_remote_code)
 
@@ -269,6 +270,7 @@ def read_checkpoint(folder: str | os.PathLike) -> Checkpoint:
     architecture = (config.get("architectures") or ["none"])[0]
     autos = {name: auto for auto, name in rung.config.heads.items()}
     if architecture not in autos:
+        _check_has_auto_class(folder, config, architecture)
         raise ValueError(
             f"{folder} holds {architecture}, which is no head of {rung.model_type}; it has {', '.join(autos)}"
         )
@@ -285,6 +287,17 @@ def read_checkpoint(folder: str | os.PathLike) -> Checkpoint:
         settings=results.get("settings") or read_settings(folder),
         history=log_history(folder),
     )
+
+
+def _check_has_auto_class(name: str | os.PathLike, config: dict[str, Any], architecture: str) -> None:
+    """Raise an error for a model of several tasks, with the folders of its single tasks."""
+    rung = find_rung(config.get("model_type", ""))
+    if rung is not None and architecture in rung.config.heads_without_auto_class:
+        tasks = config.get("tasks") or {}
+        raise ValueError(
+            f"{name} holds {architecture}, for which transformers has no Auto class; give the folder of one of its "
+            f"tasks: {', '.join(str(Path(name) / task) for task in tasks)}"
+        )
 
 
 def check_complete(checkpoint: Checkpoint) -> None:

@@ -16,6 +16,7 @@ _IMPLEMENTATIONS = ("eager", "fused")
 _CELL_TYPES = ("rnn", "gru", "lstm")
 _HEAD_AGGREGATIONS = ("project", "concat", "mean")
 _PROBLEM_TYPES = ("regression", "single_label_classification", "multi_label_classification")
+_TASKS_OF_HEADS = ("classification", "token_classification")  # those that one model may have together
 _COMMON_ACTIVATIONS = ("relu", "gelu", "gelu_new", "silu", "tanh")  # known without an import of torch
 _LARGEST_DEPTH, _LARGEST_SIZE, _LARGEST_MATRIX = 2**12, 2**28, 10**11  # beyond every model there is
 _TOKEN_IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
@@ -115,6 +116,25 @@ def check_heads(config) -> None:
     check_choice("head_aggregation", getattr(config, "head_aggregation", "project"), _HEAD_AGGREGATIONS)
 
 
+def check_task(name: str, task: dict) -> None:
+    """Reject a row of `tasks`, the heads of a model that has several."""
+    if not name.isidentifier():
+        raise ValueError(f"the task {name!r} needs another name: letters, digits and _, and no digit at the start")
+    if not {"task", "labels"} <= set(task) <= {"task", "labels", "problem_type", "weight"}:
+        raise ValueError(
+            f"the task {name} has {', '.join(task) or 'no fields'}; give task and labels, and problem_type and weight "
+            "if they differ from the defaults"
+        )
+    check_choice(f"task of {name}:", task["task"], _TASKS_OF_HEADS)
+    if task.get("problem_type") is not None:
+        check_choice(f"problem_type of {name}:", task["problem_type"], _PROBLEM_TYPES)
+    if not task["labels"] and (task["labels"] is not None or task["task"] == "token_classification"):
+        raise ValueError(f"the task {name} has the labels {task['labels']}; give the names of its classes")
+    weight = task.get("weight", 1.0)
+    if not (math.isfinite(weight) and weight >= 0):
+        raise ValueError(f"the weight of the task {name} must be at least 0 and finite, got {weight}")
+
+
 def warn_of_other_ids(config, tokenizer) -> None:
     """Warn if a model and a tokenizer disagree about special tokens: such a model may never stop generating."""
     pairs = {name: (getattr(config, name, None), getattr(tokenizer, name, None)) for name in _TOKEN_IDS}
@@ -184,6 +204,7 @@ class EduConfig(PreTrainedConfig):
     """Writes every head of the model family into `auto_map`, not only the one that is saved."""
 
     heads: ClassVar[dict[str, str]] = {}  # Auto class -> our class
+    heads_without_auto_class: ClassVar[tuple[str, ...]] = ()  # transformers has none for what they do
     sizes: ClassVar[dict[str, dict]] = {}  # name of a published size -> its fields
     keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values", "encoder_last_hidden_state"]
 

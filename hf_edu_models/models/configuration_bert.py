@@ -1,12 +1,14 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
 """Configuration of BERT."""
 
+import copy
 from typing import ClassVar
 
 from .configuration_base import (
     EduConfig,
     check_choice,
     check_heads,
+    check_task,
     layer_sizes,
     pipeline_parallel_plan,
     strict,
@@ -28,6 +30,8 @@ class EduBertConfig(EduConfig):
         mlm_weight, nsp_weight: of the two losses of pre-training; the paper's is their sum (Appendix A.2).
         head_aggregation: how the outputs of the heads are combined: `project`, as in the paper, `concat` or `mean`.
         head_diversity_weight: weight of a penalty in training for heads that attend to the same positions; 0 for none.
+        tasks: of `EduBertForMultiTask`, by name. `task` is classification or token_classification; `labels` the names
+            of the classes, or None for a number; `problem_type` as in transformers; `weight` that of the loss.
     """
 
     model_type = "edu_bert"
@@ -43,6 +47,7 @@ class EduBertConfig(EduConfig):
         "AutoModelForQuestionAnswering": "EduBertForQuestionAnswering",
         "AutoModelForMultipleChoice": "EduBertForMultipleChoice",
     }
+    heads_without_auto_class: ClassVar[tuple[str, ...]] = ("EduBertForMultiTask",)
 
     # Devlin et al. 2019, Section 3; those below base: google-research/bert, of Turc et al. 2019, arXiv:1908.08962.
     sizes: ClassVar[dict[str, dict]] = {
@@ -72,6 +77,7 @@ class EduBertConfig(EduConfig):
     nsp_weight: float | int = 1.0
     head_aggregation: str = "project"
     head_diversity_weight: float | int = 0.0
+    tasks: dict | None = None
     tie_word_embeddings: bool = True
     bos_token_id: int | None = None
     eos_token_id: int | list[int] | None = None
@@ -80,3 +86,13 @@ class EduBertConfig(EduConfig):
         super().validate_architecture()
         check_heads(self)
         check_choice("position_init", self.position_init, _POSITION_INITS)
+        for name, task in (self.tasks or {}).items():
+            check_task(name, task)
+
+    def for_task(self, name: str) -> "EduBertConfig":
+        """The configuration of a model that has only the head of one of `tasks`."""
+        task, config = self.tasks[name], copy.deepcopy(self)
+        labels = task["labels"] or ["LABEL_0"]
+        config.tasks, config.problem_type = None, task.get("problem_type")
+        config.id2label, config.label2id = dict(enumerate(labels)), {label: n for n, label in enumerate(labels)}
+        return config

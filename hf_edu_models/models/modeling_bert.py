@@ -392,3 +392,80 @@ class EduBertForQuestionAnswering(BertWithLinearHead):
             loss = self.penalise(loss, outputs, attention_mask, start_positions)
         fields = {"loss": loss, "start_logits": start_logits, "end_logits": end_logits}
         return head_output(QuestionAnsweringModelOutput, outputs, **fields)
+
+
+class EduBertForMultiTask(EduBertPreTrainedModel):
+    """One model with a linear head for each of `config.tasks`; a batch is of one task t.
+
+    L = sum_t lambda_t L_t, lambda_t the `weight` of the task (Caruana 1997; Liu et al. 2019, arXiv:1901.11504).
+    Transformers has no Auto class for it; what `single_task` returns is saved for the one of its task.
+    """
+
+    accepts_loss_kwargs = False  # means of different tasks: Trainer itself must divide them over accumulated batches
+    head_classes = {
+        "classification": EduBertForSequenceClassification,
+        "token_classification": EduBertForTokenClassification,
+    }
+
+    def __init__(self, config: EduBertConfig):
+        super().__init__(config)
+        if not config.tasks:
+            raise ValueError(
+                "EduBertForMultiTask needs tasks in its configuration, such as "
+                "tasks={'sst2': {'task': 'classification', 'labels': ['negative', 'positive']}}"
+            )
+        self.model = EduBertModel(config)
+        self.dropout = Dropout(config.dropout if config.classifier_dropout is None else config.classifier_dropout)
+        self.task_configs = {name: config.for_task(name) for name in config.tasks}
+        self.classifiers = nn.ModuleDict(
+            {name: nn.Linear(config.hidden_size, task.num_labels) for name, task in self.task_configs.items()}
+        )
+        self.post_init()
+
+    def head_class(self, task: str) -> type[BertWithLinearHead]:
+        """The class of a model with the head of one task alone."""
+        return self.head_classes[self.config.tasks[task]["task"]]
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: Tensor | None = None,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        position_ids: Tensor | None = None,
+        inputs_embeds: Tensor | None = None,
+        labels: Tensor | None = None,
+        task: str | None = None,
+        **kwargs,
+    ) -> ModelOutput:
+        """
+        Args:
+            task: a name of `config.tasks`; it may be left out if there is one.
+        """
+        if task is None and len(self.classifiers) == 1:
+            (task,) = self.classifiers
+        if task not in self.classifiers:
+            raise ValueError(f"task must be one of {', '.join(self.classifiers)}; got {task!r}")
+        outputs = self.model(
+            input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True
+        )
+        head, loss = self.head_class(task), None
+        states = outputs.pooler_output if head.reads_pooled else outputs.last_hidden_state
+        logits = self.classifiers[task](self.dropout(states))
+        if labels is not None:
+            if head.reads_pooled:
+                loss = classification_loss(logits, labels, self.task_configs[task])
+            else:
+                loss = logits_loss(logits, labels)
+            weight = self.config.tasks[task].get("weight", 1.0)  # lambda_t
+            loss = weight * self.penalise(loss, outputs, attention_mask, labels)
+        return head_output(head.output_class, outputs, loss=loss, logits=logits)
+
+    @torch.no_grad()
+    def single_task(self, task: str) -> BertWithLinearHead:
+        """A model with the head of one task alone and a copy of the weights."""
+        single = self.head_class(task)(self.config.for_task(task)).to(self.device, self.dtype)
+        weights = self.state_dict()
+        names = {name: name.replace("classifier.", f"classifiers.{task}.") for name in single.state_dict()}
+        single.load_state_dict({name: weights[own] for name, own in names.items()})
+        return single.train(self.training)

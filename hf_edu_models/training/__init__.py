@@ -6,6 +6,7 @@ from ..lazy import lazy_names
 
 _HOMES = {
     "DocumentArguments": "arguments",
+    "MultiTaskArguments": "arguments",
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
     "RunArguments": "arguments",
@@ -24,6 +25,11 @@ _HOMES = {
     "load_preset": "presets",
     "preset_names": "presets",
     "recipe_files": "presets",
+    "MultiTaskTrainer": "multitask",
+    "TaskOfRun": "multitask",
+    "finish_tasks": "multitask",
+    "tasks_for": "multitask",
+    "texts_of": "multitask",
     "finish_run": "run",
     "launch": "run",
     "start_run": "run",

@@ -140,6 +140,25 @@ class DocumentArguments(RecipeArguments):
 
 
 @dataclass
+class MultiTaskArguments(RecipeArguments):
+    """Further arguments for one model of several tasks."""
+
+    task_weights: list[str] | None = _option(None, "Weights of the losses, as name=value; 1 for the other tasks.")
+    sampling_alpha: float = _option(
+        0.5, "A batch is of a task with probability proportional to size^alpha: 1 as the rows are, 0 all tasks alike."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.task_weights = named_values("task_weights", self.task_weights)
+        for name, weight in self.task_weights.items():
+            if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
+                raise ValueError(f"the weight of the task {name} must be a number of at least 0, got {weight}")
+        if not 0 <= self.sampling_alpha <= 1:
+            raise ValueError(f"sampling_alpha must be between 0 and 1, got {self.sampling_alpha}")
+
+
+@dataclass
 class RunArguments(Seq2SeqTrainingArguments):
     """Trainer's arguments with other defaults, and the training techniques of the papers."""
 

@@ -50,8 +50,9 @@ def load_preset(name: str, section: str) -> tuple[dict[str, Any], dict[str, Any]
         raise ValueError(f"no preset {name!r} for {section}; choose one of {', '.join(preset_names(section))}")
     settings = _merge(sections.get(_COMMON) or {}, sections[section] or {})
     notes = {note: settings.pop(note) for note in _NOTES if note in settings}
-    if str(settings.get("dataset", "")).startswith("./"):  # a file beside the presets
-        settings["dataset"] = str(recipes_folder() / "presets" / settings["dataset"])
+    parts = str(settings.get("dataset", "")).split("+")
+    if parts[0].startswith("./"):  # files beside the presets
+        settings["dataset"] = "+".join(str(recipes_folder() / "presets" / part) for part in parts)
     return settings, notes
 
 

@@ -105,12 +105,15 @@ def _message(error: BaseException) -> str:
     return str(error.__cause__ if isinstance(error, StrictDataclassError) and error.__cause__ else error)
 
 
-def start_run(args: RecipeArguments, training_args: RunArguments, task: str, corpus: Any = None) -> Run:
+def start_run(
+    args: RecipeArguments, training_args: RunArguments, task: str, corpus: Any = None, metric: str | None = None
+) -> Run:
     """Prepare the output folder and the seed; raise an error rather than overwrite another run.
 
     Args:
         task: Sets the metric for the best checkpoint, unless `metric_for_best_model` is given.
         corpus: Its labels refine the metric: spans or single tags, classes or numbers.
+        metric: Another metric than the usual one of the task.
     """
     folder = Path(training_args.output_dir)
     checkpoint = None
@@ -126,7 +129,7 @@ def start_run(args: RecipeArguments, training_args: RunArguments, task: str, cor
         write_settings(folder, settings_of(args, training_args))
         if not training_args.quiet:
             _log_line(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
-    metric = training_args.metric_for_best_model if training_args.is_metric_chosen else None
+    metric = training_args.metric_for_best_model if training_args.is_metric_chosen else metric
     training_args.metric_for_best_model = main_score(task, metric, corpus)
     training_args.greater_is_better = is_better_when_greater(training_args.metric_for_best_model)
     configure_malloc()
@@ -204,15 +207,20 @@ def finish_run(
         "scores": {split: each.scores for split, each in scored.items()},
         "samples": rows[:NUM_SAMPLES],
     }
-    if last.rows:
-        write_predictions(run.folder, last.rows)
-    write_results(run.folder, results)
-    if not run.training_args.quiet:
-        print_results(results)
-    _write_picture_and_card(run, trainer.model, tokenizer, results)
+    report(run, trainer.model, tokenizer, results, last.rows)
     cpu_kernels.disable()
     unlock_run(run.folder)
     return results
+
+
+def report(run: Run, model: Any, tokenizer: Any, results: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Write and print the results of a saved model, its predictions `rows`, its picture and its card."""
+    if rows:
+        write_predictions(run.folder, rows)
+    write_results(run.folder, results)
+    if not run.training_args.quiet:
+        print_results(results)
+    _write_picture_and_card(run, model, tokenizer, results)
 
 
 def set_generation_defaults(model: Any, search: dict[str, int]) -> None:

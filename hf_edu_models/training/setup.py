@@ -153,14 +153,14 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
     """A new model, or the one of `--init-from` with this head; `--model` then changes everything but sizes."""
     _check_names(config, args.model)
     if args.init_from is None:
-        return auto_class.from_config(config)
+        return _build(auto_class, config)
     own = load_config(args.init_from)
     if own.model_type != config.model_type:
         raise ValueError(
             f"{args.init_from} is a {own.model_type}, but this recipe trains a {config.model_type}; use its own recipe"
         )
-    labels = {"id2label": config.id2label, "label2id": config.label2id, "problem_type": config.problem_type}
-    _set(own, labels)
+    names = ("id2label", "label2id", "problem_type", "tasks")
+    _set(own, {name: getattr(config, name) for name in names if hasattr(config, name)})
     _check_lengths(own, args)
     sizes = _shapes(auto_class, own)
     _set(own, args.model)
@@ -170,12 +170,17 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
             f"{args.init_from}; leave out settings that change sizes, layers or direction"
         )
     if args.new_weights:
-        return auto_class.from_config(own)
+        return _build(auto_class, own)
     check_undamaged(args.init_from)
     with explain_missing(args.init_from):
         model, report = auto_class.from_pretrained(args.init_from, config=own, output_loading_info=True)
     check_no_weight_missing(args.init_from, model, report)
     return model
+
+
+def _build(auto_class: Any, config: Any) -> PreTrainedModel:
+    """A new model of an Auto class, or of a class that has none."""
+    return getattr(auto_class, "from_config", getattr(auto_class, "_from_config", None))(config)
 
 
 def _set(config: Any, settings: dict[str, Any]) -> None:
@@ -203,7 +208,7 @@ def _check_lengths(own: Any, args: RecipeArguments) -> None:
 def _shapes(auto_class: Any, config: Any) -> dict[str, Any]:
     """The shapes of all weights, on the meta device."""
     with torch.device("meta"):
-        model = auto_class.from_config(config)
+        model = _build(auto_class, config)
     return {name: weight.shape for name, weight in model.state_dict().items()}
 
 

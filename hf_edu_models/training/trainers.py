@@ -197,8 +197,8 @@ class ResumableTrainerMixin(_AnyTrainer):
                 self._train_collator = self.data_collator
             if is_training and is_stream(dataset):
                 return self._stream_loader(dataset)
-            if is_training and getattr(self.args, "max_tokens", None):
-                return self._bucket_loader(dataset)
+            if is_training and (sampler := self.train_batch_sampler(dataset)) is not None:
+                return self._batch_loader(dataset, sampler)
             loader = super()._get_dataloader(dataset, description, batch_size, sampler_fn, is_training, **kwargs)
             if is_training:
                 self._train_sampler = innermost_sampler(loader)
@@ -212,17 +212,24 @@ class ResumableTrainerMixin(_AnyTrainer):
             return SequentialSampler(eval_dataset) if self.args.world_size <= 1 else None
         return super()._get_eval_sampler(eval_dataset)
 
-    def _bucket_loader(self, dataset: Any) -> DataLoader:
-        """Batches of similar length; the sampler shards them, so Accelerate is told that there is one process."""
-        sampler = LengthBucketSampler.from_dataset(
+    def train_batch_sampler(self, dataset: Any) -> Any:
+        """A sampler of whole batches for this process; None for Trainer's own."""
+        if not getattr(self.args, "max_tokens", None):
+            return None
+        return LengthBucketSampler.from_dataset(
             dataset,
             max_tokens=self.args.max_tokens,
             seed=self.args.seed,
             num_replicas=self.args.world_size,
             rank=self.args.process_index,
         )
+
+    def _batch_loader(self, dataset: Any, sampler: Any) -> DataLoader:
+        """The batches of a sampler that shards them itself, so Accelerate is told that there is one process."""
+        if hasattr(dataset, "column_names"):
+            dataset = self._remove_unused_columns(dataset, description="Training")
         loader = DataLoader(
-            self._remove_unused_columns(dataset, description="Training"),
+            dataset,
             batch_sampler=ResumableBatchSampler(sampler),
             collate_fn=self.data_collator,
             num_workers=self.args.dataloader_num_workers,
