@@ -70,7 +70,7 @@ class TaskBatchSampler(Sampler[list[int]]):
     def __iter__(self) -> Iterator[list[int]]:
         rng = np.random.default_rng([self.seed, self.epoch])
         starts = np.cumsum([0, *self.sizes[:-1]])
-        waiting = [np.empty(0, dtype=int) for _ in self.sizes]  # rows of each task in the order in which they are read
+        waiting: list[Any] = [np.empty(0, dtype=int) for _ in self.sizes]  # rows of each task, in the order of reading
         whole = self.batch_size * self.num_replicas
         for task in rng.choice(len(self.sizes), size=len(self), p=self.probabilities):
             while len(waiting[task]) < whole:

@@ -91,7 +91,8 @@ class EduBertConfig(EduConfig):
 
     def for_task(self, name: str) -> "EduBertConfig":
         """The configuration of a model that has only the head of one of `tasks`."""
-        task, config = self.tasks[name], copy.deepcopy(self)
+        config = copy.deepcopy(self)
+        task = (self.tasks or {})[name]
         labels = task["labels"] or ["LABEL_0"]
         config.tasks, config.problem_type = None, task.get("problem_type")
         config.id2label, config.label2id = dict(enumerate(labels)), {label: n for n, label in enumerate(labels)}

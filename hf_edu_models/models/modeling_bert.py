@@ -444,7 +444,7 @@ class EduBertForMultiTask(EduBertPreTrainedModel):
         """
         if task is None and len(self.classifiers) == 1:
             (task,) = self.classifiers
-        if task not in self.classifiers:
+        if task is None or task not in self.classifiers:
             raise ValueError(f"task must be one of {', '.join(self.classifiers)}; got {task!r}")
         outputs = self.model(
             input_ids, attention_mask, token_type_ids, position_ids, inputs_embeds, **kwargs, return_dict=True

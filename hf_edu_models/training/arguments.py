@@ -150,8 +150,9 @@ class MultiTaskArguments(RecipeArguments):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.task_weights = named_values("task_weights", self.task_weights)
-        for name, weight in self.task_weights.items():
+        weights = named_values("task_weights", self.task_weights)
+        self.task_weights = weights
+        for name, weight in weights.items():
             if isinstance(weight, bool) or not isinstance(weight, int | float) or weight < 0:
                 raise ValueError(f"the weight of the task {name} must be a number of at least 0, got {weight}")
         if not 0 <= self.sampling_alpha <= 1:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 from .. import cpu_kernels
-
 from ..data.collators import collator_for
 from ..data.columns import read_column
 from ..data.encoding import encode_corpus
@@ -80,18 +79,22 @@ class TaskOfRun:
 
 def tasks_for(args: MultiTaskArguments) -> dict[str, TaskOfRun]:
     """The tasks of a run by name: `--dataset mrpc+rte+tags=data/tags` names presets, or datasets of one's own."""
-    entries = [_arguments_of(entry, args) for entry in args.dataset.split("+")]
+    entries = [_arguments_of(entry, args) for entry in str(args.dataset).split("+")]
     names = [name for name, _, _ in entries]
+    weights: Any = args.task_weights or {}
     for name in names:
         if names.count(name) > 1:
-            raise ValueError(f"two tasks are named {name}; give one another name, as other=DATASET")
-    for name in set(args.task_weights or {}) - set(names):
+            raise ValueError(f"two tasks are named {name}; give one of them another name, as NAME=DATASET")
+        if not name.isidentifier():
+            raise ValueError(f"a task cannot be named {name!r}; give it a name of letters and _, as NAME=DATASET")
+    for name in set(weights) - set(names):
         raise ValueError(f"--task_weights has a weight for {name!r}, but the tasks are {', '.join(names)}")
     tasks = {}
     for name, own, metric in entries:
         corpus = corpus_for(own, tasks=_TASKS)
-        kind, weight = task_of(corpus), float((args.task_weights or {}).get(name, 1.0))
-        tasks[name] = TaskOfRun(name, own, corpus, kind, main_score(kind, metric, corpus), weight)
+        kind = task_of(corpus)
+        score = main_score(kind, metric, corpus)
+        tasks[name] = TaskOfRun(name, own, corpus, kind, score, float(weights.get(name, 1.0)))
     return tasks
 
 
@@ -100,10 +103,9 @@ def _arguments_of(entry: str, args: MultiTaskArguments) -> tuple[str, MultiTaskA
     name, equals, dataset = entry.partition("=")
     if not equals:
         name, dataset = Path(entry).stem, entry
-    own, settings, notes = copy.copy(args), {}, {}
-    if name in preset_names("bert_finetune"):
-        settings, notes = load_preset(name, "bert_finetune")
+    own = copy.copy(args)
     own.dataset = dataset
+    settings, notes = load_preset(name, "bert_finetune") if name in preset_names("bert_finetune") else ({}, {})
     if not equals and entry == name and settings and not Path(entry).exists():  # the preset's own data
         for field in _OF_DATA:
             setattr(own, field, settings.get(field) or getattr(own, field))
@@ -169,7 +171,7 @@ class MultiTaskTrainer(EduTrainer):
         metrics[f"{metric_key_prefix}_{MEAN_SCORE}"] = sum(scores) / len(scores)
         metrics[f"{metric_key_prefix}_loss"] = sum(metrics[f"{metric_key_prefix}_{name}_loss"] for name in self.scores)
         self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
+        self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
         return metrics
 
 

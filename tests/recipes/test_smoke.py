@@ -49,7 +49,7 @@ def test_smoke_writes_all_files_of_a_run(name, smoke):
     assert set(results) >= KEYS
     assert results["recipe"] == RECIPES[name].name and results["preset"] == "smoke"
     assert results["command"].startswith(f"python recipes/{RECIPES[name].name} --preset smoke")
-    assert results["task"] in {*TASKS, "pretraining", "masked_lm"}
+    assert results["task"] in {*TASKS, "pretraining", "masked_lm", "multi_task"}
     assert set(results["scores"]) == {"validation", "test"} <= set(results["data"]["sizes"])
     for scores in results["scores"].values():
         assert scores[results["main_score"]] == pytest.approx(scores[results["main_score"]])  # a number, not NaN
@@ -64,6 +64,8 @@ def test_smoke_writes_all_files_of_a_run(name, smoke):
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_model_loads_and_generates(name, smoke):
     folder = smoke(name)
+    if name == "bert-multitask":  # without an Auto class; each of its tasks has one
+        folder = folder / "smoke_names"
     results = read_results(folder)
     rung = find_rung(results["model_type"])
     model, tokenizer = load_with_head(str(folder))

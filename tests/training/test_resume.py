@@ -61,6 +61,7 @@ KILLS = {
     "accumulated": (11,),
     "accumulated states": (8,),
     "early stopping": (10,),
+    "tasks": (2, 8),
     "unfreezing": (8,),
     "streamed": (2, 8, 17),
     "streamed states": (8,),

@@ -11,13 +11,13 @@ import sys
 from pathlib import Path
 
 import torch
-from datasets import Dataset
+from datasets import ClassLabel, Dataset, Features, List, Value
 from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, TrainerCallback, default_data_collator
 
 import hf_edu_models
 from hf_edu_models.data import DataCollatorForPreTraining
 from hf_edu_models.data.streaming import StreamedExamples
-from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, TruncatedBPTTTrainer
+from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, MultiTaskTrainer, TaskOfRun, TruncatedBPTTTrainer
 from hf_edu_models.training.arguments import RecipeArguments, RunArguments
 from hf_edu_models.training.run import start_run
 
@@ -111,6 +111,33 @@ def masking(training_args, rows=None):
     return EduTrainer(masked_model(), training_args, **data, data_collator=collator)
 
 
+def labelled() -> dict[str, dict[str, Dataset]]:
+    """Two tasks: a class for a text, a tag for each token; the splits of each."""
+    moods, tags = ClassLabel(names=["glad", "sad"]), List(ClassLabel(names=["O", "B-X"]))
+    tasks: dict[str, dict[str, Dataset]] = {"moods": {}, "names": {}}
+    for split, count in (("train", 20), ("validation", 6)):
+        words = [[f"w{number}" for number in ids] for ids in pairs(count, seed=len(split))["input_ids"]]
+        rows = {"text": [" ".join(row) for row in words], "label": [len(row) % 2 for row in words]}
+        tasks["moods"][split] = Dataset.from_dict(rows, Features({"text": Value("string"), "label": moods}))
+        rows = {"tokens": words, "tags": [[int(word[-1]) % 2 for word in row] for row in words]}
+        tasks["names"][split] = Dataset.from_dict(rows, Features({"tokens": List(Value("string")), "tags": tags}))
+    return tasks
+
+
+def joint(training_args, dropout: float | None = None):
+    kinds = {"moods": ("classification", "accuracy"), "names": ("token_classification", "f1")}
+    args = RecipeArguments(dataset="moods+names", max_length=12)
+    tasks = {name: TaskOfRun(name, args, corpus, *kinds[name], weight=0.5) for name, corpus in labelled().items()}
+    for task in tasks.values():
+        task.encode(tokenizer())
+    sizes = ATTENTION if dropout is None else ATTENTION | {"dropout": dropout, "attention_dropout": dropout}
+    heads = {name: task.head for name, task in tasks.items()}
+    torch.manual_seed(training_args.seed)
+    config = hf_edu_models.EduBertConfig(**sizes, max_position_embeddings=16, initializer_range=0.3, tasks=heads)
+    model = hf_edu_models.EduBertForMultiTask(config)
+    return MultiTaskTrainer(model=model, args=training_args, tasks=tasks, processing_class=tokenizer())
+
+
 class Marks:
     """A score that rises, falls and rises again with every evaluation, for early stopping."""
 
@@ -156,6 +183,7 @@ CASES = {
     # Sizes that two processes share out evenly
     "shared pairs": (lambda args: translating(args, rows=24), {"num_train_epochs": 3}),
     "shared buckets": (lambda args: translating(args, translator("bahdanau"), 60), {"max_tokens": 40}),
+    "tasks": (joint, {"num_train_epochs": 3, "gradient_accumulation_steps": 2}),
     "unfreezing": (translating, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
 }
 
