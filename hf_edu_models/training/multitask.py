@@ -35,7 +35,7 @@ from .trainers import EduTrainer
 
 _TASKS = ("classification", "token_classification")
 _OF_DATA = ("dataset", "dataset_config", "task", "columns", "data_options")
-MEAN_SCORE = "mean_score"
+_MEAN_SCORE = "mean_score"
 
 
 @dataclass
@@ -168,7 +168,7 @@ class MultiTaskTrainer(EduTrainer):
             finally:
                 self.compute_metrics = None
         scores = [metrics[f"{metric_key_prefix}_{name}_{self.tasks[name].main_score}"] for name in self.scores]
-        metrics[f"{metric_key_prefix}_{MEAN_SCORE}"] = sum(scores) / len(scores)
+        metrics[f"{metric_key_prefix}_{_MEAN_SCORE}"] = sum(scores) / len(scores)
         metrics[f"{metric_key_prefix}_loss"] = sum(metrics[f"{metric_key_prefix}_{name}_loss"] for name in self.scores)
         self.log(metrics)
         self.control: Any = self.callback_handler.on_evaluate(self.args, self.state, self.control, metrics)
@@ -250,7 +250,7 @@ def _scores_of_all(tasks: dict[str, TaskOfRun], scored: dict[str, dict[str, Scor
         have = {name: each[split].scores for name, each in scored.items() if split in each}
         if have:
             main = {name: scores[tasks[name].main_score] for name, scores in have.items()}
-            found[split] = {MEAN_SCORE: sum(main.values()) / len(main)}
+            found[split] = {_MEAN_SCORE: sum(main.values()) / len(main)}
         for name, scores in have.items():
             for score in (tasks[name].main_score, f"{tasks[name].main_score}_interval"):
                 found[split] |= {f"{name}_{score}": scores[score]} if score in scores else {}
