@@ -19,7 +19,7 @@ from hf_edu_models import LADDER
 
 pytestmark = pytest.mark.skipif(NO_NODE is not None, reason=str(NO_NODE))
 SUPPORTED = json.loads((ENGINE / "supported.js").read_text().partition("SUPPORTED = ")[2].rstrip(";\n"))
-RUN = [case for case in ALL if case.rung.model_type in SUPPORTED]
+RUN = [case for case in ALL if case.head in SUPPORTED.get(case.rung.model_type, {"heads": ()})["heads"]]
 ENDS = [5, 11, 17, 23]  # several, so that sequences end early
 SEARCHES = {
     "greedy": {},
@@ -754,7 +754,7 @@ def test_every_field_of_a_configuration_is_known():
         row = SUPPORTED[rung.model_type]
         known = {*row["values"], *row["computed"], *row["training"]} | common
         assert ours - {"heads", "sizes", "keys_to_ignore_at_inference"} <= known, rung.name
-        assert set(row["heads"]) == set(rung.config.heads.values())
+        assert set(row["heads"]) <= set(rung.config.heads.values())
 
 
 def test_what_cannot_be_computed_is_said(saved, tmp_path):

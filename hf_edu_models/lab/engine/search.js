@@ -2,18 +2,22 @@
 
 const IMPOSSIBLE = -1e9; // the score of a beam that does not exist, as in models/blocks_search.py
 const SHOWN = 10; // the most likely tokens that a step lists
+const MANY = 64; // from so many on, sorting all values is faster than keeping the best
 
-/** log softmax of a row of logits, in double precision. */
-function logSoftmax(logits) {
-  const highest = logits.reduce((a, b) => Math.max(a, b), -Infinity);
+/** log sum_j exp(x_j) */
+function logSumExp(values) {
+  const highest = values.reduce((a, b) => Math.max(a, b), -Infinity);
   let sum = 0;
-  for (const logit of logits) sum += Math.exp(logit - highest);
-  const shift = highest + Math.log(sum);
-  return Float64Array.from(logits, (logit) => logit - shift);
+  for (const value of values) sum += Math.exp(value - highest);
+  return highest + Math.log(sum);
 }
 
 /** The places of the `count` largest values, largest first; of equal ones the first. */
 function largest(values, count) {
+  if (count > MANY) {
+    const order = Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b);
+    return order.slice(0, count);
+  }
   const best = [];
   for (let i = 0; i < values.length; i++) {
     if (best.length === count && !(values[i] > values[best[count - 1]])) continue;
@@ -27,19 +31,16 @@ function largest(values, count) {
   return best;
 }
 
-/** Probabilities of the next token: softmax(logits / temperature), of the `topK` most likely tokens if given. */
-export function nextTokens(logits, { temperature = 1, topK = null, count = null } = {}) {
+/**
+ * The most likely next tokens with their probabilities, softmax(logits / temperature), best first. With `topK` all others
+ * are impossible; with `count` so many are returned.
+ */
+export function nextTokens(logits, { temperature = 1, topK = null, count = logits.length } = {}) {
   const scaled = Float64Array.from(logits, (logit) => logit / temperature);
-  const kept = largestOrAll(scaled, topK);
-  const logProbabilities = logSoftmax(kept.map((token) => scaled[token]));
-  const best = kept.map((token, i) => ({ token, probability: Math.exp(logProbabilities[i]) }));
-  return count === null ? best : best.slice(0, count);
-}
-
-function largestOrAll(values, count) {
-  if (count !== null && count < 100) return largest(values, Math.min(count, values.length));
-  const order = Array.from(values.keys()).sort((a, b) => values[b] - values[a] || a - b);
-  return count === null ? order : order.slice(0, count);
+  const kept = topK === null ? null : largest(scaled, topK);
+  const shift = logSumExp(kept ? kept.map((token) => scaled[token]) : scaled);
+  const shown = kept ? kept.slice(0, count) : largest(scaled, count);
+  return shown.map((token) => ({ token, probability: Math.exp(scaled[token] - shift) }));
 }
 
 /** The row of the last query of every attention of a pass that read the text that is generated. */
@@ -85,7 +86,8 @@ class Reader {
 
 /** Log-probabilities of the next token; end tokens are impossible before `minNewTokens`. */
 function logProbabilitiesOf(reader, step, { ends, minNewTokens }) {
-  const values = logSoftmax(reader.logits);
+  const shift = logSumExp(reader.logits);
+  const values = Float64Array.from(reader.logits, (logit) => logit - shift);
   if (step < minNewTokens) for (const end of ends) values[end] = -Infinity;
   return values;
 }
@@ -101,14 +103,17 @@ function randomNumbers(seed) {
   };
 }
 
+/** A token drawn by its probability, which is that of `nextTokens`. */
 function sample(logProbabilities, { temperature, topK }, random) {
-  const choices = nextTokens(logProbabilities, { temperature, topK });
+  const kept = topK === null ? Array.from(logProbabilities.keys()) : largest(logProbabilities, topK);
+  const scaled = kept.map((token) => logProbabilities[token] / temperature);
+  const shift = logSumExp(scaled);
   let left = random();
-  for (const { token, probability } of choices) {
-    left -= probability;
-    if (left < 0) return token;
-  }
-  return choices[0].token;
+  const drawn = scaled.findIndex((value) => {
+    left -= Math.exp(value - shift);
+    return left < 0;
+  });
+  return kept[Math.max(drawn, 0)];
 }
 
 /** Choose the most likely token at every step or, with a temperature above 0, a random one by its probability. */
