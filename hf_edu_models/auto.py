@@ -232,6 +232,29 @@ LADDER: tuple[Rung, ...] = (
         },
     ),
     Rung(
+        name="elmo",
+        prefix="EduElmo",
+        year=2018,
+        paper="Peters 2018",
+        idea="two language models read both ways; every layer counts",
+        tokenizer="language_modeling",
+        tiny=_SMALL | {"hidden_size": 12, "cell_size": 18, "num_hidden_layers": 2, "initializer_range": 0.4},
+        lora_targets=("embed_tokens", "lm_head", "classifier", "score"),
+        variants={
+            "characters": TinyVariant(
+                {
+                    "token_encoder": "characters",
+                    "char_embedding_size": 10,
+                    "char_filters": [[1, 4], [3, 5]],
+                    "max_characters": 8,
+                },
+                ("ForPreTraining", "ForTokenClassification"),
+            ),
+            "sum": TinyVariant({"layer_mix": "sum2", "pooling": "last"}, ("ForSequenceClassification",)),
+            "concat": TinyVariant({"layer_mix": "concat3", "pooling": "attention", "attention_size": 8}, _CLASSIFIERS),
+        },
+    ),
+    Rung(
         name="gpt",
         prefix="EduGPT",
         year=2018,

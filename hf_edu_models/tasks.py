@@ -187,6 +187,17 @@ TASKS: dict[str, Task] = {
         writer=f"{_WRITERS}:TextContinuer",
         targets=_TOKEN_LABELS,
     ),
+    "bidirectional_lm": Task(
+        auto_class="AutoModelForPreTraining",
+        suffixes=("ElmoForPreTraining",),
+        summary="predicts each token from those before it, and from those behind it",
+        snippet=f"{_SNIPPETS}:mix_layers",
+        pipeline_tag="feature-extraction",
+        collator=f"{_COLLATORS}:DataCollatorForTexts",
+        scorer=f"{_SCORERS}:BidirectionalScorer",
+        main_score="perplexity",
+        targets=_TOKEN_LABELS,
+    ),
     "masked_lm": Task(
         auto_class="AutoModelForMaskedLM",
         suffixes=("ForMaskedLM",),
@@ -242,6 +253,6 @@ def task_of_class(class_name: str) -> str | None:
     return max(matches, key=lambda match: match[0])[1] if matches else None
 
 
-def task_of_auto_class(auto_class: str) -> Task:
-    """The row of the task whose head an Auto class loads."""
-    return next(task for task in reversed(TASKS.values()) if task.auto_class == auto_class)
+def task_of_head(class_name: str) -> Task:
+    """The row of the task that a model class is for; a class without a head gives features."""
+    return TASKS[task_of_class(class_name) or "feature_extraction"]

@@ -5,7 +5,7 @@ import transformers
 
 from hf_edu_models import LADDER
 from hf_edu_models.auto import AXES
-from hf_edu_models.tasks import TASKS, find_task, task_of_auto_class, task_of_class
+from hf_edu_models.tasks import TASKS, find_task, task_of_class, task_of_head
 
 CODE = ("snippet", "encoder", "collator", "scorer", "writer")
 
@@ -25,7 +25,7 @@ def test_every_head_of_the_ladder_has_a_task():
     for rung in LADDER:
         for auto_name, class_name in rung.config.heads.items():
             assert TASKS[task_of_class(class_name)].auto_class == auto_name
-            assert task_of_auto_class(auto_name) is TASKS[task_of_class(class_name)]
+            assert task_of_head(class_name) is TASKS[task_of_class(class_name)]
 
 
 def test_a_shared_head_belongs_to_the_general_task():

@@ -24,6 +24,7 @@ _HOMES = {
     "TaskRows": "multitask",
     "build_nsp_pairs": "pretraining",
     "cut_sentences": "sentences",
+    "spellings": "spelling",
     "encode_question_answering": "question_answering",
     "find_answers": "question_answering",
     "show_corpus": "..cli.data",

@@ -337,6 +337,28 @@ class LanguageModelingScorer(Scorer):
         return {"perplexity_interval": spread}
 
 
+class BidirectionalScorer(LanguageModelingScorer):
+    """Perplexity of two language models together, and of each: one predicts the next token, one the previous."""
+
+    @staticmethod
+    def preprocess_logits(logits: Any, labels: Any) -> Any:
+        """As of one language model, for each direction, (B, 2, 2): backwards is forwards in the text turned round."""
+        import torch
+
+        logits = logits[0] if isinstance(logits, tuple) else logits  # (B, T, 2, V)
+        reduce = LanguageModelingScorer.preprocess_logits
+        return torch.stack([reduce(logits[:, :, 0], labels), reduce(logits[:, :, 1].flip(1), labels.flip(1))], dim=1)
+
+    def read(self, output: Any) -> tuple[np.ndarray, np.ndarray]:
+        losses, counts = np.moveaxis(np.asarray(_first(output.predictions), np.float64), 2, 0)
+        return losses, counts.round().astype(int)
+
+    def scores(self, losses: np.ndarray, counts: np.ndarray) -> dict[str, float]:
+        each = np.exp(losses.sum(axis=0) / counts.sum(axis=0))
+        both = super().scores(losses.sum(axis=1), counts.sum(axis=1))
+        return both | {"forward_perplexity": float(each[0]), "backward_perplexity": float(each[1])}
+
+
 def by_word(loss: float, corpus: Any, tokenizer: Any) -> dict[str, float]:
     """The loss per token, converted to units that every vocabulary shares: words (with ends of rows) and characters.
 

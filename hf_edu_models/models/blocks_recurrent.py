@@ -6,6 +6,8 @@ the parameters is torch's, so a state dict of `nn.LSTM` fits after renaming its 
 Shapes: B batch, T time steps, I input size, D hidden size.
 """
 
+import warnings
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -17,6 +19,9 @@ from .blocks_dropout import Dropout
 from .blocks_masks import padding_last, reorder, undo_reorder, update_where
 from .blocks_scan import State, scan_steps
 from .blocks_state_checks import check_layer_input, check_state
+
+# torch's own kernel runs instead, and nobody has to do anything about it.
+warnings.filterwarnings("ignore", message="LSTM with projections is not supported with oneDNN")
 
 
 class RNNCell(nn.Module):
@@ -38,6 +43,15 @@ class RNNCell(nn.Module):
         self.state_bias = nn.Parameter(torch.empty(self.gates * hidden_size))
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -(hidden_size**-0.5), hidden_size**-0.5)
+
+    @property
+    def state_sizes(self) -> list[int]:
+        """The size of each tensor of the state."""
+        return [self.hidden_size] * self.state_tensors
+
+    def weights(self) -> list[Tensor]:
+        """The parameters in the order in which torch's kernels take them."""
+        return [self.input_weight, self.state_weight, self.input_bias, self.state_bias]
 
     def from_input(self, step: Tensor) -> Tensor:
         return F.linear(step, self.input_weight, self.input_bias)
@@ -102,6 +116,33 @@ class LSTMCell(RNNCell):
         return hidden, cell_state
 
 
+class ProjectedLSTMCell(LSTMCell):
+    """Sak et al. 2014, arXiv:1402.1128: a large cell state c_t behind a small hidden state, r_t = W_r h_t.
+
+    The gates read r_{t-1} instead of h_{t-1}: a language model has many cells, but no matrix of cells by cells.
+    """
+
+    def __init__(self, input_size: int, cell_size: int, projection_size: int):
+        super().__init__(input_size, cell_size)
+        self.projection_size = projection_size
+        self.state_weight = nn.Parameter(torch.empty(self.gates * cell_size, projection_size))  # U
+        self.projection_weight = nn.Parameter(torch.empty(projection_size, cell_size))  # W_r
+        for parameter in (self.state_weight, self.projection_weight):
+            nn.init.uniform_(parameter, -(cell_size**-0.5), cell_size**-0.5)
+
+    @property
+    def state_sizes(self) -> list[int]:
+        return [self.projection_size, self.hidden_size]
+
+    def weights(self) -> list[Tensor]:
+        return [*super().weights(), self.projection_weight]
+
+    def forward(self, step: Tensor, state: State) -> State:
+        hidden, cell_state = super().forward(step, state)
+        hidden = F.linear(hidden, self.projection_weight)  # (B, D)  r_t
+        return hidden, cell_state
+
+
 CELLS = {"rnn": RNNCell, "gru": GRUCell, "lstm": LSTMCell}
 
 
@@ -124,17 +165,17 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def __init__(self, cell_type: str, input_size: int, hidden_size: int, bidirectional: bool = False):
         super().__init__()
-        self.cell_class, self.input_size, self.hidden_size = CELLS[cell_type], input_size, hidden_size
-        self.state_size = 2 * hidden_size if bidirectional else hidden_size
+        self.cell_class, self.input_size = CELLS[cell_type], input_size
         self.forward_cell = self.cell_class(input_size, hidden_size)
         self.backward_cell = self.cell_class(input_size, hidden_size) if bidirectional else None
+        self.state_sizes = [size * len(self.cells()) for size in self.forward_cell.state_sizes]  # of all directions
 
     def forward(self, inputs: Tensor, mask: Tensor | None, implementation: str, *state: Tensor) -> tuple[Tensor, ...]:
         """The outputs, then the parts of the new state: reentrant checkpointing sees no tensors inside tuples."""
         run = self.run_fused if implementation == "fused" and self.can_fuse(mask) else self.run_eager
         state = state or self.start(inputs)
         check_layer_input(inputs, self.input_size, next(self.parameters()).dtype)
-        check_state(state, [(inputs.shape[0], self.state_size)] * self.cell_class.state_tensors, inputs.dtype)
+        check_state(state, [(inputs.shape[0], size) for size in self.state_sizes], inputs.dtype)
         outputs, state = run(inputs, state, mask)
         return outputs, *state
 
@@ -152,7 +193,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
 
     def start(self, inputs: Tensor) -> State:
         """The state before the first step: zeros."""
-        return (inputs.new_zeros(inputs.shape[0], self.state_size),) * self.cell_class.state_tensors
+        return tuple(inputs.new_zeros(inputs.shape[0], size) for size in self.state_sizes)
 
     def run_eager(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         if self.backward_cell is None:
@@ -181,11 +222,7 @@ class RecurrentLayer(GradientCheckpointingLayer):
     def run_kernel(self, inputs, state: State):
         """Call torch's kernel on a tensor or on a packed sequence."""
         cells = self.cells()
-        weights = [
-            weight
-            for cell in cells
-            for weight in (cell.input_weight, cell.state_weight, cell.input_bias, cell.state_bias)
-        ]
+        weights = [weight for cell in cells for weight in cell.weights()]
         # The kernels take (directions, B, D), and a tensor instead of a list if there is only one.
         start = [torch.stack(part.chunk(len(cells), dim=-1)).contiguous() for part in state]
         start = start[0] if len(start) == 1 else start
@@ -204,6 +241,16 @@ class RecurrentLayer(GradientCheckpointingLayer):
 def _concatenate_states(states: list[State]) -> State:
     """Concatenate the states of several directions."""
     return tuple(torch.cat(parts, dim=-1) for parts in zip(*states, strict=True))
+
+
+class ProjectedLSTMLayer(RecurrentLayer):
+    """One layer of an LSTM with projection, in one direction."""
+
+    def __init__(self, input_size: int, cell_size: int, projection_size: int):
+        GradientCheckpointingLayer.__init__(self)
+        self.cell_class, self.input_size = ProjectedLSTMCell, input_size
+        self.forward_cell, self.backward_cell = ProjectedLSTMCell(input_size, cell_size, projection_size), None
+        self.state_sizes = self.forward_cell.state_sizes
 
 
 class RecurrentStack(nn.Module):
@@ -252,6 +299,8 @@ def init_uniformly(module: nn.Module, bound: float, forget_gate_bias: float) -> 
     if isinstance(module, RNNCell):
         init.uniform_(module.input_weight, -bound, bound)
         init.uniform_(module.state_weight, -bound, bound)
+        if isinstance(module, ProjectedLSTMCell):
+            init.uniform_(module.projection_weight, -bound, bound)
         _init_cell_biases(module, forget_gate_bias)
     elif isinstance(module, nn.Linear | nn.Embedding):
         init.uniform_(module.weight, -bound, bound)

@@ -85,7 +85,7 @@ def _check_token_ids(config) -> None:
 
 
 def check_recurrent(config) -> None:
-    check_choice("cell_type", config.cell_type, _CELL_TYPES)
+    check_choice("cell_type", getattr(config, "cell_type", "lstm"), _CELL_TYPES)
     check_choice("recurrent_implementation", config.recurrent_implementation, _IMPLEMENTATIONS)
     if config.forget_gate_bias < 0 and config.transformers_version is None:
         bias = config.forget_gate_bias

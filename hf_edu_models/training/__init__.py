@@ -35,6 +35,7 @@ _HOMES = {
     "start_run": "run",
     "continued_texts": "samples",
     "filled_masks": "samples",
+    "words_from_both_sides": "samples",
     "corpus_for": "setup",
     "label_settings": "setup",
     "model_for": "setup",

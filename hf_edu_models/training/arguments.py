@@ -69,6 +69,9 @@ class RecipeArguments:
     model: list[str] | None = _option(None, "Fields of the model's configuration, as name=value.")
     init_from: str | None = _option(None, "Run, checkpoint or Hub id to load weights and tokenizer from.")
     new_weights: bool = _option(False, "With --init-from: load tokenizer and sizes, but initialise the weights.")
+    freeze_body: bool = _option(
+        False, "With --init-from: train the new head alone; the loaded model keeps its weights, and has no dropout."
+    )
     resume: bool = _option(False, "Resume from the last checkpoint in the output folder.")
     overwrite: bool = _option(False, "Delete the run in the output folder first.")
     num_proc: int | None = _option(None, "Number of processes for preprocessing.")
@@ -90,6 +93,8 @@ class RecipeArguments:
                 )
         if self.new_weights and self.init_from is None:
             raise ValueError("--new_weights needs --init-from, which names the run with the tokenizer and the sizes")
+        if self.freeze_body and (self.init_from is None or self.new_weights):
+            raise ValueError("--freeze_body needs --init-from with its weights: a frozen body must know something")
         if self.size is not None and self.init_from is not None:
             raise ValueError(f"--init-from {self.init_from} has its own size; leave out --size {self.size}")
         if self.resume and self.overwrite:

@@ -133,7 +133,7 @@ def _encode(
     """Encode the split as the recipe of its task does."""
     if reads_streams(task, model):
         return contiguous_streams(corpus, tokenizer, _batch_size(request), args.max_length)
-    if task in ("language_modeling", "masked_lm"):
+    if task in ("language_modeling", "masked_lm", "bidirectional_lm"):
         overlap = args.max_length // 2 if task == "language_modeling" else 0
         return group_into_blocks(corpus, tokenizer, args.max_length, overlap=overlap)
     if task == "pretraining":

@@ -1,4 +1,4 @@
-"""Samples of a language model for results and card: continued texts and filled masks."""
+"""Samples of a language model for results and card: continued texts, filled masks, words guessed from both sides."""
 
 from __future__ import annotations
 
@@ -73,6 +73,32 @@ def _fill_mask(model: Any, tokenizer: Any, text: str, top_k: int) -> dict[str, s
         "label": tokenizer.convert_ids_to_tokens(label),
         "prediction": " / ".join(tokenizer.convert_ids_to_tokens(predictions)),
     }
+
+
+def words_from_both_sides(corpus: Any, top_k: int = 3) -> Samples:
+    """Predict one word of each held-out text from the words before it, and from the words behind it."""
+
+    def samples(model: Any, tokenizer: Any) -> list[dict[str, str]]:
+        texts = [cut_sentences(text)[0] for text in _held_out(corpus, min_words=6)]
+        with torch.no_grad():
+            return [row for text in texts for row in _from_both_sides(model, tokenizer, text, top_k)]
+
+    return samples
+
+
+def _from_both_sides(model: Any, tokenizer: Any, text: str, top_k: int) -> list[dict[str, str]]:
+    inputs = tokenizer(text, return_tensors="pt").to(model.device)
+    ids = inputs["input_ids"][0]  # (T)
+    position = _whole_word(ids.tolist(), tokenizer)
+    if not 0 < position < len(ids) - 1:  # a text of one word has no side
+        return []
+    logits = model(**inputs).logits[0]  # (T, 2, V)
+    sides = {"before": logits[position - 1, 0], "behind": logits[position + 1, 1]}
+    guesses = {
+        f"from {side}": " / ".join(tokenizer.convert_ids_to_tokens(scores.topk(top_k).indices))
+        for side, scores in sides.items()
+    }
+    return [{"text": text, "label": tokenizer.convert_ids_to_tokens(ids[position].item())} | guesses]
 
 
 def _whole_word(ids: list[int], tokenizer: Any) -> int:

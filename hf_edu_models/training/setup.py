@@ -175,12 +175,25 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
     with explain_missing(args.init_from):
         model, report = auto_class.from_pretrained(args.init_from, config=own, output_loading_info=True)
     check_no_weight_missing(args.init_from, model, report)
+    if args.freeze_body:
+        _freeze_body(model)
     return model
 
 
 def _build(auto_class: Any, config: Any) -> PreTrainedModel:
     """A new model of an Auto class, or of a class that has none."""
     return getattr(auto_class, "from_config", getattr(auto_class, "_from_config", None))(config)
+
+
+def _freeze_body(model: PreTrainedModel) -> None:
+    """Train the head alone: the states of the body are features, the same ones each time."""
+    body = model.base_model
+    body.requires_grad_(False)
+    for module in body.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ValueError(f"{type(model).__name__} has no weights above its body to train; leave out --freeze_body")
 
 
 def _set(config: Any, settings: dict[str, Any]) -> None:

@@ -27,7 +27,7 @@ SIZES = {
     "T": {1, AXES["sentences"], SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources and sentences, too
     "S": {SOURCE, LENGTH, LENGTH + 2},
     "E": {10},
-    "D": {4, 6, 9, 12, 18, 24, 42},
+    "D": {4, 6, 9, 12, 18, 24, 42, 72},
     "C": {4, 12, 24},  # choices, or an annotation
     "A": {8, 12},
     "G": {12, 36, 48},

@@ -10,7 +10,7 @@ from typing import Any
 from ...checkpoints import Checkpoint, code_files, weight_files
 from ...manifest import read_manifest, sha256
 from ...redaction import clean_command, clean_settings, clean_value
-from ...tasks import task_of_auto_class
+from ...tasks import task_of_head
 from .loss_curve import has_curve
 from .metadata import corpus_name, is_hub_id, languages, metric_name, score_names
 from .snippets import PLACEHOLDER, loading_code, usage_example
@@ -57,7 +57,7 @@ def _summary(checkpoint: Checkpoint) -> str:
     from babel import Locale
 
     is_regression = checkpoint.config.get("problem_type") == "regression"
-    does = "predicts a number from a text" if is_regression else task_of_auto_class(checkpoint.auto).summary
+    does = "predicts a number from a text" if is_regression else task_of_head(checkpoint.architecture).summary
     text = f"`{checkpoint.architecture}` {does}. It has {_short_count(checkpoint.parameters)} parameters"
     corpus = corpus_name(checkpoint)
     if corpus is None:

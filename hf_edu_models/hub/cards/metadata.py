@@ -11,7 +11,7 @@ from huggingface_hub import EvalResult, ModelCardData
 
 from ...checkpoints import Checkpoint
 from ...redaction import clean_value, is_local_path
-from ...tasks import task_of_auto_class
+from ...tasks import task_of_head
 
 # Identifiers on the Hub, where they differ from our names.
 _METRIC_TYPES = {"matthews": "matthews_correlation", "pearson": "pearsonr", "spearman": "spearmanr"}
@@ -50,7 +50,7 @@ def make_metadata(
         "language": languages(results.get("data") or {}) or None,
         **_licence(results.get("licence")),
         "library_name": "transformers",
-        "pipeline_tag": task_of_auto_class(checkpoint.auto).pipeline_tag,
+        "pipeline_tag": task_of_head(checkpoint.architecture).pipeline_tag,
         "tags": list(dict.fromkeys(filter(None, [*own_tags, *more_tags]))),
         "datasets": [corpus] if is_hub_id(corpus) else None,
         "metrics": sorted({score.metric_type for score in scores}) or None,
@@ -116,7 +116,8 @@ def _evaluation_results(checkpoint: Checkpoint) -> list[EvalResult]:
     scores = splits[split]
     return [
         EvalResult(
-            task_type=task_of_auto_class(checkpoint.auto).pipeline_tag or checkpoint.results["task"].replace("_", "-"),
+            task_type=task_of_head(checkpoint.architecture).pipeline_tag
+            or checkpoint.results["task"].replace("_", "-"),
             dataset_type=corpus if is_hub_id(corpus) else re.sub(r"[^\w.-]+", "-", corpus),
             dataset_name=corpus,
             dataset_split=split,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...checkpoints import Checkpoint, position_limit
-from ...tasks import task_of_auto_class
+from ...tasks import task_of_head
 
 PLACEHOLDER = "path/to/this/folder"
 _MAX_CHARACTERS = 300
@@ -33,7 +33,7 @@ def usage_example(checkpoint: Checkpoint) -> str | None:
     if not checkpoint.has_tokenizer:
         return None
     sample = (checkpoint.results.get("samples") or [{}])[0]
-    return task_of_auto_class(checkpoint.auto).code("snippet")(checkpoint, sample)
+    return task_of_head(checkpoint.architecture).code("snippet")(checkpoint, sample)
 
 
 def _example(sample: dict[str, Any], key: str, default: Any) -> str:
@@ -86,6 +86,15 @@ print([tokenizer.decode(token) for token in logits[0, is_masked][0].topk(5).indi
 
 def fill_mask_pretraining(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     return fill_mask(checkpoint, sample, logits="prediction_logits")
+
+
+def mix_layers(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
+    return """import torch
+
+inputs = tokenizer("They rest on the bank of the river.", return_tensors="pt")
+with torch.no_grad():
+    layers = model(**inputs, output_hidden_states=True).hidden_states  # token vectors, then the states of each layer
+print(torch.stack(layers).mean(0).shape)  # one vector for each token; a task learns how much each layer counts"""
 
 
 def predict_next_sentence(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
