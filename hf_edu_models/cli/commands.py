@@ -17,6 +17,7 @@ from . import (
     export,
     figure_trained,
     generate,
+    lab,
     ladder,
     predict,
     push,
@@ -60,6 +61,7 @@ app.command()(encode.encode)
 app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure_trained.app, name="figure")
+app.command()(lab.lab)
 app.command()(check.check)
 app.command()(card.card)
 app.command()(push.push)
