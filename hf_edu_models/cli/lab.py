@@ -34,7 +34,5 @@ def lab(
         console.print(Text(f"{made.left_out} checkpoints have no room in the page; the others are evenly spaced"))
     size = decimal(made.path.stat().st_size)
     models = ", ".join(made.models)
-    console.print(
-        Text(f"{models}: {made.parameters:,} parameters in {made.precision}, {size}"), soft_wrap=True
-    )
+    console.print(Text(f"{models}: {made.parameters:,} parameters in {made.precision}, {size}"), soft_wrap=True)
     console.print(Text(f"saved in {made.path}; open it in a browser"), soft_wrap=True)

@@ -220,5 +220,3 @@ def _definitions(tree: ast.Module) -> Iterator[tuple[str, int]]:
         if isinstance(node, ast.ClassDef):
             methods = (each for each in node.body if isinstance(each, ast.FunctionDef))
             yield from ((f"{node.name}.{each.name}", each.lineno) for each in methods)
-
-

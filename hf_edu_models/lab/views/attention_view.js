@@ -13,10 +13,11 @@ let count = 0;
 export class AttentionView {
   static id = "attention";
   static title = "Attention";
+  static absent = "no attention";
   static isNeeded = (analysis) => analysis.entries("weights").some(isAttention);
 
   constructor(session, app) {
-    Object.assign(this, { session, app, head: "all", key: 0 });
+    Object.assign(this, { session, app, head: "all", key: null });
     this.element = make("div", "view");
     this.select = new Select("Shown", (name) => { session.chosen.attention = name; app.redraw(); });
     this.heads = make("fieldset");
@@ -48,21 +49,22 @@ export class AttentionView {
     const rowLabels = labelsOf(analysis, entry, "queries");
     const keyLabels = labelsOf(analysis, entry, "keys");
     const step = app.place(entry.side, queries);
-    this.key = Math.min(this.key, keys - 1);
     this.steps.show(rowLabels.map((text, i) => ({ label: `${i + 1} of ${queries}: ${isCross(entry) ? "predicts" : "from"}`, text })), step);
     const shown = this.head === "all" ? Array.from({ length: heads }, (_, head) => head) : [this.head];
     const rows = shown.map((head) => ({ head, values: slice(entry, { heads: head, queries: step }).values }));
     const tokens = keyLabels.map((text) => ({ text }));
-    this.tokens.show(tokens, { heads: rows, selected: this.key });
-    this.showLegend(shown, heads);
     const mean = new Float32Array(queries * keys);
     for (const head of shown) slice(entry, { heads: head }).values.forEach((value, i) => { mean[i] += value / shown.length; });
-    this.heat.show({ values: mean, rows: queries, columns: keys, rowLabels, columnLabels: keyLabels, kind: "weight", row: step, column: this.key });
-    this.describe(mean.subarray(step * keys, (step + 1) * keys), rowLabels[step], keyLabels);
+    const row = mean.subarray(step * keys, (step + 1) * keys);
+    const key = this.key === null ? row.indexOf(Math.max(...row)) : Math.min(this.key, keys - 1); // the strongest, until one is chosen
+    this.tokens.show(tokens, { heads: rows, selected: key });
+    this.showLegend(shown, heads);
+    this.heat.show({ values: mean, rows: queries, columns: keys, rowLabels, columnLabels: keyLabels, kind: "weight", row: step, column: key });
+    this.describe(row, rowLabels[step], keyLabels);
     const head = this.head === "all" ? (heads === 1 ? 0 : null) : this.head;
     const headName = heads > 1 && head !== null ? `head ${head + 1}` : "";
     const places = headName ? [{ label: headName, index: [head] }] : [];
-    this.explanation.show(entry, [...places, { label: `the weight of “${keyLabels[this.key]}” at step ${step + 1}${headName ? ` in ${headName}` : ""}`, index: [head, step, this.key], op: "set" }]);
+    this.explanation.show(entry, [...places, { label: `the weight of “${keyLabels[key]}” at step ${step + 1}${headName ? ` in ${headName}` : ""}`, index: [head, step, key], op: "set" }]);
   }
 
   showLegend(shown, heads) {

@@ -9,6 +9,7 @@ const [WIDTH, HEIGHT] = [64, 30];
 export class BeamView {
   static id = "beam";
   static title = "Beam";
+  static absent = "no beam: it writes nothing, or by another search";
   static isNeeded = (analysis) => Boolean(analysis.generation?.tree?.length);
 
   constructor(session, app) {

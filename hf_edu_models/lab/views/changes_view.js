@@ -10,7 +10,8 @@ const GROUPS = {
 
 export class ChangesView {
   static id = "changes";
-  static title = "Change the model";
+  static title = "Change";
+  static absent = "nothing that can be changed";
   static isNeeded = (analysis) => analysis.session.model.changeable().length > 0;
 
   constructor(session, app) {

@@ -63,7 +63,7 @@ export class Column {
     this.output.hidden = !analysis;
     if (!analysis) return this.body.replaceChildren();
     this.showOutput(analysis);
-    if (!view.isNeeded(analysis)) return this.body.replaceChildren(make("p", "quiet", `${session.name} has nothing to show here.`));
+    if (!view.isNeeded(analysis)) return this.body.replaceChildren(make("p", "quiet", `${session.name} has ${view.absent}.`));
     if (!this.views.has(view)) this.views.set(view, new view(session, this.app));
     const made = this.views.get(view);
     if (made.element.parentNode !== this.body) this.body.replaceChildren(made.element);

@@ -55,17 +55,17 @@ export class Heat {
   // kind: "weight" from 0 to the largest value, or "sign" around 0. columnLabels may be null: units have no names.
   show({ values, rows, columns, rowLabels, columnLabels, kind, row, column }) {
     Object.assign(this, { rows, columns });
-    const space = Math.max((this.element.parentElement?.clientWidth || 600) - 110, 120);
-    this.width = clamp(space / columns, columnLabels ? 11 : 1.5, columnLabels ? 30 : 14);
+    this.fill(this.names, rowLabels);
+    const space = Math.max((this.element.parentElement?.clientWidth || 600) - this.names.offsetWidth - 14, 100);
+    this.width = clamp(space / columns, columnLabels ? 7 : 1.5, columnLabels ? 30 : 14);
     this.height = columnLabels ? Math.max(this.width, 14) : rows > 40 ? 12 : 19;
     const top = largest(values);
     paint(this.canvas, values, rows, columns, kind === "sign" ? -top : 0, top, kind);
     Object.assign(this.canvas.style, { width: `${this.width * columns}px`, height: `${this.height * rows}px` });
     this.element.style.setProperty("--row", `${this.height}px`);
     this.element.style.setProperty("--column", `${this.width}px`);
-    this.fill(this.names, rowLabels);
     this.fill(this.heads, columnLabels ?? []);
-    this.heads.hidden = !columnLabels;
+    this.heads.hidden = !columnLabels || this.width < 9; // no room for letters
     this.field.setAttribute("aria-label", `${this.label}: ${rows} rows and ${columns} columns; arrow keys move from cell to cell`);
     this.place(row ?? this.row, column ?? this.column);
   }

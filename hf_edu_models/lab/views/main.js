@@ -203,5 +203,5 @@ listenToTabs(byId("tabs"), () => app.names, () => app.view.id, (id) => app.open(
 let resizing = 0;
 window.addEventListener("resize", () => { cancelAnimationFrame(resizing); resizing = requestAnimationFrame(() => app.redraw()); });
 const isWide = window.innerWidth >= 960;
-app.show(data.models.slice(0, isWide ? MOST_COLUMNS : 1).map(({ name }) => name));
+app.show((isWide ? data.models.slice(0, MOST_COLUMNS) : data.models.slice(-1)).map(({ name }) => name)); // a phone starts with the last
 fillModels();

@@ -18,6 +18,7 @@ export function softmax(logits) {
 export class PredictionsView {
   static id = "predictions";
   static title = "Predictions";
+  static absent = "no head that predicts";
   static isNeeded = (analysis) => analysis.record.entries.some(({ kind }) => kind === "logits");
 
   constructor(session, app) {

@@ -12,12 +12,13 @@ const MOST_ROWS = 120;
 
 export class ScoreView {
   static id = "score";
-  static title = "Score, element by element";
+  static title = "Score";
+  static absent = "no attention, and so no scores";
   static needsParts = true;
-  static isNeeded = (analysis) => analysis.entries("weights").some(({ axes }) => axes.join() === "heads,queries,keys") && analysis.session.hasScores !== false;
+  static isNeeded = (analysis) => analysis.entries("weights").some(({ axes }) => axes.join() === "heads,queries,keys");
 
   constructor(session, app) {
-    Object.assign(this, { session, app, head: 0, key: 0, element_: 0 });
+    Object.assign(this, { session, app, head: 0, key: 0, unit: 0 });
     this.element = make("div", "view");
     this.select = new Select("Score of", (name) => { session.chosen.score = name; app.redraw(); });
     this.heads = new Select("Head", (head) => { this.head = Number(head); app.redraw(); });
@@ -41,7 +42,7 @@ export class ScoreView {
     if (!step) return;
     event.preventDefault();
     this.key += step[0];
-    this.element_ += step[1];
+    this.unit += step[1];
     this.isByKey = true;
     this.app.redraw();
   }
@@ -50,14 +51,14 @@ export class ScoreView {
     const canvas = event.target.closest("canvas");
     if (!canvas) return;
     const box = canvas.getBoundingClientRect();
-    this.element_ = Math.floor(((event.clientX - box.left) / box.width) * canvas.width);
+    this.unit = Math.floor(((event.clientX - box.left) / box.width) * canvas.width);
   }
 
   update(analysis) {
     const { session, app } = this;
     const parts = analysis.entries("parts");
     const bases = [...new Set(parts.filter(isProduct).map(({ name }) => baseOf(name)))];
-    const isCross = (base) => { const { side, keySide } = parts.find(({ name }) => baseOf(name) === base && isProduct(parts.find((each) => each.name === name))); return side !== keySide; };
+    const isCross = (base) => parts.some((each) => baseOf(each.name) === base && isProduct(each) && each.side !== each.keySide);
     const base = bases.includes(session.chosen.score) ? session.chosen.score : bases.findLast(isCross) ?? bases[0];
     for (const node of [this.table, this.parts, this.title, this.steps.element]) node.hidden = !base;
     this.select.show(bases.map((each) => [each, titleOf(`${each}.score`).replace(/: score$/, "")]), base);
@@ -83,13 +84,13 @@ export class ScoreView {
     const rowOf = (entry) => slice(entry, { ...(entry.axes.includes("heads") ? { heads: this.head } : {}), queries: step });
     const products = rowOf(product);
     const [, units] = products.shape;
-    this.element_ = clamp(this.element_, 0, units - 1);
+    this.unit = clamp(this.unit, 0, units - 1);
     this.note.textContent = `Each row is a key. The ${units} elements add up to the sum; the score, through ${/sparsemax/.test(weights.equation) ? "the sparsemax" : "the softmax"} over the keys, becomes the weight. Choose a row to read its elements.`;
     this.drawTable({ products, units, keys, keyLabels, scores: scores ? rowOf(scores).values : null, weights: rowOf(weights).values });
     this.title.textContent = `“${queryLabels[step]}” and “${keyLabels[this.key]}”, element by element`;
     this.drawParts(this.rowsOf(analysis, base, mine, product, step), units);
     this.explanation.show(product);
-    if (this.isByKey) announce(`${keyLabels[this.key]}, element ${this.element_}: ${digits3(products.values[this.key * units + this.element_])}`);
+    if (this.isByKey) announce(`${keyLabels[this.key]}, element ${this.unit}: ${digits3(products.values[this.key * units + this.unit])}`);
     this.isByKey = false;
   }
 
@@ -118,11 +119,11 @@ export class ScoreView {
       row.append(name, cell, number(values.reduce((sum, value) => sum + value, 0), "sum"), number(scores ? scores[key] : NaN, "score"), number(weights[key], "weight"));
       return row;
     });
-    const [top_, body] = [make("thead"), make("tbody")];
-    top_.append(head);
+    const [headRow, body] = [make("thead"), make("tbody")];
+    headRow.append(head);
     body.append(...rows);
     this.table.setAttribute("aria-label", "Score of one query with every key; arrow keys choose a key and an element");
-    this.table.replaceChildren(top_, body);
+    this.table.replaceChildren(headRow, body);
   }
 
   // Every part of the score at this query and key, and the query and key themselves where they are known.
@@ -142,7 +143,7 @@ export class ScoreView {
       const head = make("th", "", name);
       head.scope = "row";
       row.append(head, ...cells.map(([text, value], i) => {
-        const cell = make(isHead ? "th" : "td", i === this.element_ ? "on" : "", text);
+        const cell = make(isHead ? "th" : "td", i === this.unit ? "on" : "", text);
         if (isHead) cell.scope = "col";
         if (value !== undefined) cell.dataset.value = value;
         return cell;

@@ -12,7 +12,8 @@ const isTimed = ({ axes, shape }) => axes.length === 2 && ["tokens", "queries"].
 
 export class StatesView {
   static id = "states";
-  static title = "States and gates";
+  static title = "States";
+  static absent = "no states or gates";
   static isNeeded = (analysis) => analysis.entries("state", "gate").some(isTimed);
 
   constructor(session, app) {

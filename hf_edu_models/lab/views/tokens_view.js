@@ -33,8 +33,9 @@ export class TokensView {
   update(analysis) {
     const { session } = this;
     const sources = analysis.source;
-    const words = new Set(sources.filter(({ isSpecial, word }) => !isSpecial && word !== undefined).map(({ word }) => word)).size;
-    this.note.textContent = `${sources.length} tokens${words ? ` of ${words} words` : ""}; below each its id.`;
+    const pieces = sources.filter(({ isSpecial, isNew }) => !isSpecial && !isNew);
+    const words = new Set(pieces.map(({ word }) => word)).size;
+    this.note.textContent = `${sources.length} tokens${words < pieces.length ? `, ${pieces.length} of them from ${words} words` : ""}; below each its id.`;
     const ids = ({ id }) => String(id);
     this.lines.source.show(sources, { note: ids, selected: this.app.place("source", sources.length) });
     this.target.hidden = this.lines.target.element.hidden = !analysis.read;
