@@ -22,7 +22,7 @@ def lab(
     ] = "auto",
     text: Annotated[str | None, typer.Option(help="What the page opens with; default a test example.")] = None,
 ) -> None:
-    """Write one HTML page in which the models run: type, watch every number, change the model. No server, no network."""
+    """Write one HTML page in which the models run: type, watch every number, change the model; no network."""
     from ..lab import build_lab
 
     made = build_lab(runs, out, checkpoints=checkpoints, precision=precision, text=text)

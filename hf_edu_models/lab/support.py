@@ -30,9 +30,8 @@ def check_config(name: str, config: dict[str, Any]) -> None:
         raise ValueError(f"{name} is quantised; save it in float32, float16 or bfloat16 for the lab")
     for field, allowed in {**shared["values"], **supported[model_type]["values"]}.items():
         if field in config and config[field] not in allowed:
-            raise ValueError(
-                f"the lab cannot compute {field} {config[field]!r} of {name}; it computes {', '.join(map(str, allowed))}"
-            )
+            known = ", ".join(map(str, allowed))
+            raise ValueError(f"the lab cannot compute {field} {config[field]!r} of {name}; it computes {known}")
 
 
 def check_tokenizer(name: str, tokenizer: dict[str, Any]) -> None:

@@ -37,7 +37,7 @@ def pack(folder: Path, precision: str) -> bytes:
     from safetensors.numpy import save
     from safetensors.torch import load_file
 
-    tensors = {}
+    tensors: dict[str, np.ndarray] = {}
     for file in weight_files(folder):
         tensors |= {name: tensor.float().numpy() for name, tensor in load_file(file).items()}
     packed = {}
