@@ -25,7 +25,7 @@ from ..run_folder import list_checkpoints, read_predictions, step_of
 from .support import check_config, check_tokenizer
 from .weights import PRECISIONS, choose_precision, count_parameters, pack
 
-MOST_PARAMETERS = 25_000_000  # in one page, all models and checkpoints together
+_MOST_PARAMETERS = 25_000_000  # in one page, all models and checkpoints together
 _MOST_CHECKPOINTS = 20  # of a run
 _DEFAULT_TEXT = "The cat sat on the mat."
 
@@ -173,9 +173,9 @@ def _choose_checkpoints(models: list[_Model], is_wanted: bool) -> tuple[dict[str
         raise ValueError(f"two runs are called {twice!r}; give folders with different names")
     sizes = {model.name: count_parameters(model.folder) for model in models}
     total = sum(sizes.values())
-    if total > MOST_PARAMETERS:
+    if total > _MOST_PARAMETERS:
         raise ValueError(
-            f"{' and '.join(names)} have {total:,} parameters, more than the {MOST_PARAMETERS:,} that a page can hold; "
+            f"{' and '.join(names)} have {total:,} parameters, more than the {_MOST_PARAMETERS:,} that a page can hold; "
             "give fewer or smaller runs"
         )
     if not is_wanted:
@@ -188,7 +188,7 @@ def _choose_checkpoints(models: list[_Model], is_wanted: bool) -> tuple[dict[str
         )
     kept, left_out = {}, 0
     for name, folders in found.items():
-        room = min((MOST_PARAMETERS - total) // len(models) // max(sizes[name], 1), _MOST_CHECKPOINTS)
+        room = min((_MOST_PARAMETERS - total) // len(models) // max(sizes[name], 1), _MOST_CHECKPOINTS)
         places = sorted({round(place) for place in np.linspace(0, len(folders) - 1, min(room, len(folders)))})
         kept[name] = [folders[place] for place in places]
         left_out += len(folders) - len(places)

@@ -43,13 +43,13 @@ def pack(folder: Path, precision: str) -> bytes:
     packed = {}
     for name, values in tensors.items():
         if precision == "int8" and values.ndim == 2 and values.size >= _SMALLEST_INT8:
-            packed[name], packed[f"{name}.scales"] = round_rows(values)
+            packed[name], packed[f"{name}.scales"] = _round_rows(values)
         else:
             packed[name] = values.astype(np.float16 if precision == "float16" else np.float32)
     return save({name: np.ascontiguousarray(values) for name, values in packed.items()})
 
 
-def round_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _round_rows(matrix: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """A matrix in int8, with the scale of each row: its largest value becomes 127."""
     scales = np.abs(matrix).max(axis=1) / 127
     safe = np.where(scales > 0, scales, 1)
