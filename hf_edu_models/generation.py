@@ -16,8 +16,8 @@ import transformers
 
 from .batching import map_by_length, visible_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, position_limit, saved_class
-from .cpu_kernels import choose_dtype
 from .pipelines import EduTranslationPipeline, default_max_new_tokens
+from .precision import set_precision
 from .tasks import TASKS, task_of_class
 
 DEFAULT_NEW_TOKENS = 50  # of a continuation, if neither the user nor the checkpoint sets max_new_tokens
@@ -80,12 +80,12 @@ class TranslationWriter:
 class EngineWriter:
     """Translates with CTranslate2 instead of our model."""
 
-    def __init__(self, model: Any, tokenizer: Any, options: GenerationOptions):
+    def __init__(self, model: Any, tokenizer: Any, options: GenerationOptions, compute_type: str = "float32"):
         from .convert.to_ctranslate2 import EngineTranslator
 
         if options.sample:
             raise ValueError("--engine ctranslate2 searches and does not sample; remove --sample or --engine")
-        self.translate = EngineTranslator(model, tokenizer)
+        self.translate = EngineTranslator(model, tokenizer, compute_type)
         self.tokenizer, self.options = tokenizer, options
         self.max_length, self.positions = length_limit(model.config, tokenizer), position_limit(model.config)
         self.max_new_tokens = options.max_new_tokens or model.generation_config.max_new_tokens
@@ -193,6 +193,7 @@ def load_text_writer(
     only_translation: bool = False,
     dtype: str | None = None,
     engine: str | None = None,
+    int8: bool = False,
 ) -> TranslationWriter | EngineWriter | TextContinuer | MaskFiller:
     """Load a checkpoint as the writer of its task; a head that was not saved would be random, so none is added.
 
@@ -200,6 +201,7 @@ def load_text_writer(
         only_translation: Reject checkpoints of any other task.
         dtype: float32, bfloat16 or auto; the checkpoint's own by default.
         engine: `ctranslate2` to translate with it.
+        int8: round the weights of linear layers to 8 bits.
     """
     if engine not in (None, "ctranslate2"):
         raise ValueError(f"--engine must be ctranslate2, got {engine!r}; leave it out to run the model itself")
@@ -218,10 +220,11 @@ def load_text_writer(
             f"{name} holds {saved_class(config)}, which does not translate; use hf-edu generate {name} TEXT"
         )
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
-    if dtype is not None:
-        model = model.to(choose_dtype(dtype, model))
-    writer = task.code("writer") if engine is None else EngineWriter
-    return writer(model, load_tokenizer(name, trust_remote_code), options)
+    tokenizer = load_tokenizer(name, trust_remote_code)
+    if engine is not None:
+        return EngineWriter(model, tokenizer, options, "int8" if int8 else "float32")
+    model = set_precision(model, dtype, int8, generates=task is not TASKS["masked_lm"])
+    return task.code("writer")(model, tokenizer, options)
 
 
 def find_device(name: str | None) -> torch.device:

@@ -32,6 +32,7 @@ from .data.row_encoders import encode_documents, encode_multiple_choice
 from .data.sentences import cut_sentences
 from .generation import find_device
 from .pipelines import EduQuestionAnsweringPipeline
+from .precision import set_precision
 from .tasks import TASKS, task_of_class
 
 Row = dict[str, Any]
@@ -328,7 +329,11 @@ def _round(value: Any) -> float:
 
 
 def load_predictor(
-    name: str, device: str | None = None, batch_size: int = 32, trust_remote_code: bool = False
+    name: str,
+    device: str | None = None,
+    batch_size: int = 32,
+    trust_remote_code: bool = False,
+    dtype: str | None = None,
 ) -> Predictor:
     """Load a checkpoint as the predictor of its task; a head that was not saved would be random, so none is added."""
     torch_device = find_device(device)
@@ -338,6 +343,7 @@ def load_predictor(
         reason = "writes text" if task.writer else "has no trained head"
         raise ValueError(f"{name} holds {saved_class(config)}, which {reason}; use hf-edu {task.verb} {name} TEXT")
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
+    model = set_precision(model, dtype)
     return predictor_of(model, load_tokenizer(name, trust_remote_code), batch_size)
 
 

@@ -224,6 +224,18 @@ def test_vectors_are_those_of_a_single_text(folder, tmp_path, pooling, layer):
     np.testing.assert_allclose(json.loads(printed[0]), vectors[1], rtol=1e-4, atol=1e-5)
 
 
+def test_bfloat16_is_near(folder):
+    exact, near = (predict(folder / "class", *TEXTS, *more) for more in ([], ["--dtype", "bfloat16"]))
+    for row, other in zip(exact, near, strict=True):
+        values = list(row["probabilities"].values())
+        assert list(other["probabilities"].values()) == pytest.approx(values, abs=0.03) and row != other
+    exact, near = (
+        json.loads(run(folder / "body", TEXTS[0], *more, verb="encode")[0]) for more in ([], ["--dtype", "bfloat16"])
+    )
+    assert exact != near and np.linalg.norm(np.subtract(exact, near)) < 0.03 * np.linalg.norm(exact)
+    assert "dtype must be float32, bfloat16 or auto; got 'half'" in error_of(folder / "class", "a", "--dtype", "half")
+
+
 def _states(folder, text):
     model = transformers.AutoModel.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchSize, CpuKernels, Device, Model, TrustRemoteCode
+from .options import BatchSize, CpuKernels, Device, Dtype, Model, TrustRemoteCode
 from .text_lines import InputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -26,6 +26,7 @@ def encode(
     normalize: Annotated[bool, typer.Option("--normalize", help="Scale each vector to length one.")] = False,
     batch_size: BatchSize = 32,
     device: Device = None,
+    dtype: Dtype = None,
     cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -42,13 +43,15 @@ def encode(
     from ..cpu_kernels import enabled
     from ..explain.hidden_states import TextEncoder
     from ..generation import find_device
+    from ..precision import set_precision
 
     check_files(text, file, out)
     if out is not None and out.suffix != ".npy":
         raise ValueError(f"--out {out} must end in .npy; without --out the vectors are printed as JSON")
     torch_device = find_device(device)
     network, tokenizer = load_model(model, trust_remote_code)
-    encoder = TextEncoder(network.to(torch_device), tokenizer, pooling, layer, normalize, batch_size)
+    network = set_precision(network.to(torch_device), dtype)
+    encoder = TextEncoder(network, tokenizer, pooling, layer, normalize, batch_size)
     with open_lines(text, file, None, has_bar=True if out else None) as lines, enabled(cpu_kernels):
         if out is not None:
             encoder.save(lines.inputs, out, lambda line: lines.write(line, []))

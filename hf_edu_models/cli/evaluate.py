@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import Columns, CpuKernels, Dtype, Limit, Model, Source, Split, Target, TrustRemoteCode
+from .options import Columns, CpuKernels, Dtype, Int8, Limit, Model, Source, Split, Target, TrustRemoteCode
 
 
 def evaluate(
@@ -27,6 +27,7 @@ def evaluate(
     lowercase: Annotated[bool | None, typer.Option(help="Lowercase texts before scoring.")] = None,
     cpu: Annotated[bool, typer.Option("--cpu", help="Run on the CPU even if a GPU is available.")] = False,
     dtype: Dtype = None,
+    int8: Int8 = False,
     cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
     out: Annotated[Path | None, typer.Option(help="Output file for scores and predictions, as JSON.")] = None,
@@ -46,7 +47,7 @@ def evaluate(
     from ..training.run import print_scores
 
     options: dict[str, Any] = {"num_beams": num_beams, "batch_size": batch_size, "max_length": max_length}
-    options |= {"lowercase": lowercase, "cpu": cpu, "dtype": dtype}
+    options |= {"lowercase": lowercase, "cpu": cpu, "dtype": dtype, "int8": int8}
     mapping: dict[str, Any] = {name: word_or_list(value) for name, value in named_texts("columns", columns)}
     request = EvaluationRequest(
         checkpoint, dataset, split, source, target, mapping, limit, options, trust_remote_code=trust_remote_code

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from .options import BatchSize, CpuKernels, Device, Dtype, MaxNewTokens, Model, NumBeams, TrustRemoteCode
+from .options import BatchSize, CpuKernels, Device, Dtype, Int8, MaxNewTokens, Model, NumBeams, TrustRemoteCode
 from .text_lines import InputFile, OutputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -36,6 +36,7 @@ def generate(
     num_return_sequences: Annotated[int, typer.Option(min=1, help="Number of output lines per input line.")] = 1,
     device: Device = None,
     dtype: Dtype = None,
+    int8: Int8 = False,
     cpu_kernels: CpuKernels = "auto",
     engine: Annotated[
         str | None,
@@ -65,7 +66,7 @@ def generate(
     )
     check_files(text, file, out)
     only_translation = context.info_name == "translate"
-    write = load_text_writer(model, options, device, trust_remote_code, only_translation, dtype, engine)
+    write = load_text_writer(model, options, device, trust_remote_code, only_translation, dtype, engine, int8)
     if seed is not None:
         set_seed(seed)
     with open_lines(text, file, out) as lines, enabled(cpu_kernels):

@@ -41,6 +41,12 @@ Dtype = Annotated[
     str | None,
     typer.Option(help="float32, bfloat16, or auto: the faster one on this machine. Default the checkpoint's."),
 ]
+Int8 = Annotated[
+    bool,
+    typer.Option(
+        "--int8", help="Round the weights of linear layers to 8 bits: faster on a CPU, about the same results."
+    ),
+]
 Seed = Annotated[int, typer.Option(help="Random seed.")]
 _figure = typer.Option(help="Output figure, .png or .svg.")
 Figure = Annotated[Path, _figure]

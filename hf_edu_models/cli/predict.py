@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from .options import BatchSize, Columns, CpuKernels, Device, Model, TrustRemoteCode
+from .options import BatchSize, Columns, CpuKernels, Device, Dtype, Model, TrustRemoteCode
 from .text_lines import InputFile, OutputFile, Texts, check_files, log_truncated, open_lines
 
 
@@ -24,6 +24,7 @@ def predict(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object per text.")] = False,
     batch_size: BatchSize = 32,
     device: Device = None,
+    dtype: Dtype = None,
     cpu_kernels: CpuKernels = "auto",
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
@@ -46,7 +47,7 @@ def predict(
     from ..prediction import is_table, load_predictor, predict_rows, table_rows
 
     check_files(text, file, out)
-    predictor = load_predictor(model, device, batch_size, trust_remote_code)
+    predictor = load_predictor(model, device, batch_size, trust_remote_code, dtype)
     fields = predictor.check_fields({"text_pair": pair, "context": context, "choices": choice})
     table = None
     if file is not None and is_table(file):

@@ -10,7 +10,6 @@ from typing import Any
 from transformers import PreTrainedModel, default_data_collator
 
 from ..checkpoints import load_with_head
-from ..cpu_kernels import choose_dtype
 from ..data.collators import collator_for
 from ..data.corpora import load_corpus
 from ..data.encoding import encode_corpus
@@ -18,6 +17,7 @@ from ..data.language_modeling import contiguous_streams, group_into_blocks
 from ..data.pretraining import build_nsp_pairs
 from ..metrics.compute import preprocess_logits_for
 from ..models.configuration_recurrent import EduRecurrentConfig
+from ..precision import set_precision
 from ..redaction import clean_value
 from ..run_folder import RESULTS, read_results, read_settings
 from ..tasks import TASKS, task_of_class
@@ -39,7 +39,8 @@ class EvaluationRequest:
 
     Args:
         dataset: another dataset than the run's own; `columns` maps its columns.
-        options: `num_beams`, `batch_size`, `max_length` and `lowercase` override the run's settings; `cpu`; `dtype`.
+        options: `num_beams`, `batch_size`, `max_length` and `lowercase` override the run's settings; `cpu`; `dtype`;
+            `int8`.
     """
 
     checkpoint: str
@@ -56,9 +57,9 @@ class EvaluationRequest:
 def score_checkpoint(request: EvaluationRequest) -> Scored:
     """Load a checkpoint and score it on a split; without a dataset, on the data of its run."""
     model, tokenizer = load_with_head(request.checkpoint, request.trust_remote_code)
-    if request.options.get("dtype"):
-        model = model.to(choose_dtype(request.options["dtype"], model))
     task = _task_of_model(model, request.checkpoint)
+    dtype, int8 = request.options.get("dtype"), request.options.get("int8", False)
+    model = set_precision(model, dtype, int8, TASKS[task].generates)
     args = arguments_for(request)
     corpus = _load_split(request, args, task)
     encoded = _encode(task, corpus, model, tokenizer, args, request)

@@ -5,14 +5,17 @@
     python recipes/benchmarks/bench_decode.py --size base --rounds 3     # 6 + 6 layers of 512
 
 All have the same random weights and get the same sources, and all write the same number of tokens: no token ends a
-sequence. "GenerationMixin" is our model without our searches; Marian or GPT-2 has our weights (`hf-edu convert`), and
-so has CTranslate2 (`--to ctranslate2`), in float32 and with int8 weights. What is not installed is skipped with a word.
+sequence. "int8" is our model with `--int8`, "bfloat16" with `--dtype bfloat16`, which our searches leave to
+transformers, and "GenerationMixin" our model without our searches. Marian or GPT-2 has our weights (`hf-edu convert`),
+and so has CTranslate2 (`--to ctranslate2`), in float32 and with int8 weights. What is not installed is skipped with a
+word.
 The systems take turns, one round after another, and the medians are compared. Seconds are CPU time of the process, all
 threads together: other work on the machine changes it less than the wall time. "same" is the share of output tokens
 that are ours.
 """
 
 import argparse
+import copy
 import statistics
 import tempfile
 import time
@@ -30,6 +33,7 @@ from hf_edu_models import (
 )
 from hf_edu_models.convert import to_transformers
 from hf_edu_models.convert.to_ctranslate2 import save_ctranslate2
+from hf_edu_models.precision import set_precision
 
 SIZES = {"mini": (3, 256, 4), "base": (6, 512, 8), "gpt2": (12, 768, 12)}  # layers, hidden size, heads
 SPECIAL = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
@@ -140,6 +144,8 @@ def run_engine(engine, tokenizer, args):
 def build_systems(args, folder):
     model = build_model(args)
     systems = {"ours": generate_with(model, args), "GenerationMixin": generate_with(WithoutSearch(model), args)}
+    systems["ours int8"] = generate_with(set_precision(copy.deepcopy(model), int8=True), args)
+    systems["ours bfloat16"] = generate_with(set_precision(copy.deepcopy(model), "bfloat16"), args)
     hf_model = to_transformers(model)
     systems[type(hf_model).__name__] = generate_with(hf_model, args)
     try:

@@ -15,10 +15,11 @@ from test_pipelines import CONTEXT, RECURRENT, SIZES, TEXTS, marian, randomize
 from typer.testing import CliRunner
 
 import hf_edu_models
-from hf_edu_models import batching, generation
+from hf_edu_models import batching, generation, precision
 from hf_edu_models.cli import app, text_lines
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.generation import GenerationOptions, generate_lines
+from hf_edu_models.models.blocks_int8 import has_exact_int8
 
 LINES = ["", *TEXTS, "  ", "two dogs", ""]
 MASKED = ["a [MASK] runs in the park", "two [MASK] sleep in the [MASK]", "[MASK] sing"]
@@ -130,6 +131,21 @@ def test_a_language_model_continues_the_prompt(folder, name, beams):
     assert any(line != text for text, line in zip(LINES, lines, strict=True))
 
 
+@pytest.mark.skipif(not has_exact_int8(), reason="8-bit products overflow on this CPU")
+@pytest.mark.parametrize(("name", "auto"), [("EduGPT", "CausalLM"), ("marian", "Seq2SeqLM")])
+def test_int8(folder, name, auto, tmp_path):
+    """The outputs are those of the rounded model, and the checkpoint stays as it is."""
+    saved = (folder / name / "model.safetensors").read_bytes()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / name)
+    model = getattr(transformers, f"AutoModelFor{auto}").from_pretrained(folder / name)
+    model = precision.set_precision(model, int8=True)
+    ids = tokenizer("two dogs", return_tensors="pt")["input_ids"]
+    sequence = model.generate(ids, max_new_tokens=4, do_sample=False, num_beams=1)[0]
+    (line,) = run(folder / name, "two dogs", "--int8", "--max-new-tokens", 4)
+    assert line.split()[-4:] == tokenizer.decode(sequence[-4:], skip_special_tokens=True).split()
+    assert (folder / name / "model.safetensors").read_bytes() == saved
+
+
 def test_default_length_of_a_continuation(folder, monkeypatch):
     monkeypatch.setattr(generation, "DEFAULT_NEW_TOKENS", 4)
     assert run(folder / "EduRecurrent", "two cats") == run(folder / "EduRecurrent", "two cats", "--max-new-tokens", 4)
@@ -198,6 +214,12 @@ ERRORS = [
     ("bahdanau", ["x", "--sample", "--top-p", "1.5"], "--top-p must be above 0 and at most 1, got 1.5"),
     ("bahdanau", ["x", "--num-return-sequences", "3"], "needs at least as many beams, or --sample; --num-beams is 1"),
     ("bahdanau", ["x", "--device", "nonsense"], "--device nonsense is not available"),
+    (
+        "bahdanau",
+        ["x", "--int8"],
+        "is for models of linear layers and attention, and EduBahdanauForConditionalGeneration",
+    ),
+    ("EduGPT", ["x", "--int8", "--dtype", "bfloat16"], "--int8 computes what is not in 8 bits in float32"),
     ("bahdanau", ["x", "--file", "y"], "give either texts or --file y"),
     ("bahdanau", ["--file", "not_there.txt"], "not_there.txt is not a file"),
     ("bahdanau", ["x", "--out", "not_there/y"], "create not_there first"),
