@@ -45,11 +45,13 @@ def gradients(
 def _compare_cells(gate_bias: float, **options: Any) -> tuple[list[dict], Any]:
     from ..explain.gradients.exploding import exploding_gradient_lesson
     from ..explain.gradients.pictures import draw_lesson
+    from ..explain.gradients.truncation import truncation_lesson
     from ..explain.gradients.vanishing import vanishing_gradient_lesson
 
     vanishing = vanishing_gradient_lesson(gate_bias=gate_bias, **options)
-    exploding = exploding_gradient_lesson(**options)
-    return vanishing.rows() + exploding.rows(), draw_lesson(vanishing, exploding)
+    exploding, truncation = exploding_gradient_lesson(**options), truncation_lesson(gate_bias=gate_bias, **options)
+    rows = vanishing.rows() + exploding.rows() + truncation.rows()
+    return rows, draw_lesson(vanishing, exploding, truncation)
 
 
 def _gradient_flow(name: str, text: str, target: str | None, loss_at: str) -> tuple[list[dict], Any]:

@@ -80,7 +80,7 @@ def reversal(
     if not runs:
         from ..experiments.translation import reversal_variants, train_translator
 
-        _sweep("reversal", reversal_variants(quick, dataset), train_translator, folder, seeds, out)
+        run_sweep("reversal", reversal_variants(quick, dataset), train_translator, folder, seeds, out)
         return
     from ..experiments.sweep_tables import rows_of_runs
 
@@ -101,7 +101,7 @@ def transformer_variants(
 
     name = str(context.info_name)
     variants = {"heads": heads_variants, "positions": positions_variants}[name]
-    _sweep(name, variants(quick, dataset), train_translator, folder, seeds, out)
+    run_sweep(name, variants(quick, dataset), train_translator, folder, seeds, out)
 
 
 @app.command("nsp", help="BERT with and without next sentence prediction (Devlin et al. 2019, Table 5).")
@@ -119,10 +119,10 @@ def bert_variants(
 
     name = str(context.info_name)
     variants = {"masking": masking_variants, "nsp": nsp_variants}[name]
-    _sweep(name, variants(quick, dataset, downstream), pretrain_bert, folder, seeds, out)
+    run_sweep(name, variants(quick, dataset, downstream), pretrain_bert, folder, seeds, out)
 
 
-def _sweep(name: str, variants: list[Any], train: Any, folder: Path | None, seeds: int, out: Path | None) -> None:
+def run_sweep(name: str, variants: list[Any], train: Any, folder: Path | None, seeds: int, out: Path | None) -> None:
     """Train what is not finished yet, then draw; the default output is in the folder of the results."""
     from ..experiments.sweep import sweep
     from ..experiments.sweep_tables import about_sweep

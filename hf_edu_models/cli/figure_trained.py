@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .figure import Folder, Quick, Seeds, print_table, save_figure_and_values
+from .figure import Dataset, Folder, Quick, Seeds, print_table, run_sweep, save_figure_and_values
 from .figure_lessons import app
 from .options import OptionalFigureAndTable
 
@@ -42,3 +42,46 @@ def long_time_lags(
         row |= {"task": name, "cell": kind}
     print_table(rows, ("task", "cell", "seed", "success", "sequences", "wrong_of_2560", "seconds"))
     save_figure_and_values(draw_long_time_lags(rows), rows, out)
+
+
+@app.command()
+def scores(
+    folder: Folder = None,
+    seeds: Seeds = 1,
+    quick: Quick = False,
+    dataset: Dataset = None,
+    out: OptionalFigureAndTable = None,
+) -> None:
+    """Every energy function of attention, trained on `numbers`: quality and cost (Luong et al. 2015, Table 4)."""
+    from ..experiments.translation import scores_variants, train_translator
+
+    run_sweep("scores", scores_variants(quick, dataset), train_translator, folder, seeds, out)
+
+
+@app.command()
+def diversity(
+    source: Annotated[str, typer.Argument(help="Source text of the picture.")] = "4 5 2 7",
+    weight: Annotated[float, typer.Option(help="Weight of the penalty, above 0.")] = 0.1,
+    folder: Folder = None,
+    seeds: Seeds = 1,
+    quick: Quick = False,
+    dataset: Dataset = None,
+    out: OptionalFigureAndTable = None,
+) -> None:
+    """Heads with and without a penalty for attending to the same positions, trained on `numbers`."""
+    from ..experiments.sweep import folder_of, sweep
+    from ..experiments.sweep_tables import about_sweep
+    from ..experiments.translation import diversity_variants, draw_heads, train_and_measure_heads
+    from ..plotting import check_picture_path
+
+    if weight <= 0:
+        raise ValueError(f"--weight must be above 0, got {weight}; the variant without the penalty is always trained")
+    folder = folder or Path("figures") / "diversity"
+    out = out or folder / "diversity.png"
+    check_picture_path(out)
+    variants, console = diversity_variants(quick, dataset, weight), Console()
+    train = train_and_measure_heads
+    rows = sweep("diversity", variants, train, folder, range(seeds), lambda line: console.print(Text(line)))
+    print_table(rows, tuple(rows[0]))
+    folders = {variant.name: folder / folder_of(variant.name, 0) for variant in variants}
+    save_figure_and_values(draw_heads(rows, folders, source, about_sweep(variants, seeds)), rows, out)

@@ -18,11 +18,12 @@ _SCORE_LABELS = {
     "chrf": "chrF",
     "exact_match": "exact match (%)",
     "perplexity": "perplexity",
+    "seconds": "seconds of training",
     "mlm_loss": "MLM loss",
     "mlm_accuracy": "MLM accuracy (%)",
     "downstream_accuracy": "accuracy after fine-tuning (%)",
 }
-_LOWER_IS_BETTER = ("perplexity", "mlm_loss")
+_LOWER_IS_BETTER = ("perplexity", "mlm_loss", "seconds")
 
 
 def draw_by_length(scores: Sequence[LengthScore], published: PublishedTable, unit: str = "words") -> Figure:

@@ -61,6 +61,12 @@ PUBLISHED = {
         metrics=("perplexity", "BLEU"),
         rows={"sinusoidal (base)": (4.92, 25.8), "learned": (4.92, 25.7)},
     ),
+    "scores": PublishedTable(
+        source="Luong et al. 2015, Table 4",
+        data="WMT14 English-German, without replacing unknown words",
+        metrics=("perplexity", "BLEU"),
+        rows={"global (location)": (6.4, 18.1), "global (dot)": (6.1, 18.6), "global (general)": (6.1, 17.3)},
+    ),
     "masking": PublishedTable(
         source="Devlin et al. 2019, Table 8",
         data="after pre-training and fine-tuning",

@@ -47,8 +47,7 @@ def sweep(
     # Seed by seed, so that an interrupted sweep has every variant.
     plan = [(variant, seed) for seed in seeds for variant in variants]
     for number, (variant, seed) in enumerate(plan, start=1):
-        file_name = re.sub(r"[^\w.-]+", "-", variant.name).strip("-")
-        subfolder = folder / f"{file_name}-seed{seed}"
+        subfolder = folder / folder_of(variant.name, seed)
         settings = json.loads(json.dumps({"settings": variant.settings, "seed": seed}))
         scores = _read_finished(subfolder, settings)
         report(f"{name} {number} of {len(plan)}: {variant.name}, seed {seed}" + (" (read back)" if scores else ""))
@@ -60,6 +59,12 @@ def sweep(
         write_csv(folder / "results.csv", rows)
         _write_json(folder / "results.json", {"name": name, "rows": rows})
     return rows
+
+
+def folder_of(name: str, seed: int) -> str:
+    """The folder of one training, inside the folder of its sweep."""
+    file_name = re.sub(r"[^\w.-]+", "-", name).strip("-")
+    return f"{file_name}-seed{seed}"
 
 
 def _read_finished(folder: Path, settings: dict[str, Any]) -> dict[str, float] | None:

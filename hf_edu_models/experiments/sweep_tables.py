@@ -14,6 +14,7 @@ SWEEP_TITLES = {
     "reversal": "Reversing the source sentence",
     "heads": "Number of attention heads",
     "positions": "Sinusoidal or learned positions",
+    "scores": "Energy functions of attention",
     "masking": "BERT's masking strategy ([MASK] - same - random token, %)",
     "nsp": "BERT with and without next sentence prediction",
 }
@@ -21,6 +22,7 @@ SWEEP_SCORES = {
     "reversal": ("perplexity", "bleu"),
     "heads": ("perplexity", "exact_match"),
     "positions": ("perplexity", "exact_match"),
+    "scores": ("perplexity", "exact_match", "seconds"),
     "masking": ("mlm_accuracy", "downstream_accuracy"),
     "nsp": ("mlm_accuracy", "downstream_accuracy"),
 }

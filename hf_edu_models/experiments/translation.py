@@ -1,12 +1,17 @@
-"""Small translation models for the sweeps over source reversal, attention heads and positions."""
+"""Small translation models for the sweeps over source reversal, attention heads, positions and attention scores."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from matplotlib.figure import Figure
+
 from ..auto import LADDER
+from ..plotting import add_caption, escape_dollars, new_figure
 from .sweep import Variant
 
 # Small enough for a CPU; `quick` only checks that everything runs.
@@ -29,6 +34,18 @@ _TRANSFORMER = {
         "label_smoothing": 0.0,
     },
     "learning_rate": 2e-3,
+    "batch_size": 64,
+}
+_BAHDANAU = {
+    "rung": "bahdanau",
+    "config": {
+        "embedding_size": 32,
+        "hidden_size": 64,
+        "attention_size": 64,
+        "maxout_size": 32,
+        "initializer_range": 0.1,
+    },
+    "learning_rate": 4e-3,
     "batch_size": 64,
 }
 _QUICK = {"train_size": 64, "epochs": 1, "test_size": 16}
@@ -58,6 +75,23 @@ def positions_variants(quick: bool = False, dataset: str | None = None) -> list[
     return [
         Variant(kind, _settings(_NUMBERS, _TRANSFORMER, {"position_embedding_type": kind}, quick, dataset))
         for kind in ("sinusoidal", "learned")
+    ]
+
+
+def scores_variants(quick: bool = False, dataset: str | None = None) -> list[Variant]:
+    """Every energy function of the encoder-decoder with attention (Luong et al. 2015, Table 4)."""
+    from ..models.blocks_attention import SCORES
+
+    return [
+        Variant(score, _settings(_NUMBERS, _BAHDANAU, {"attention_score": score}, quick, dataset)) for score in SCORES
+    ]
+
+
+def diversity_variants(quick: bool = False, dataset: str | None = None, weight: float = 0.1) -> list[Variant]:
+    """Heads without and with the penalty for attending to the same positions (after Lin et al. 2017, Section 2.2)."""
+    return [
+        Variant(name, _settings(_NUMBERS, _TRANSFORMER, {"head_diversity_weight": each}, quick, dataset))
+        for name, each in (("no penalty", 0.0), (f"penalty, weight {weight:g}", weight))
     ]
 
 
@@ -101,6 +135,54 @@ def train_translator(settings: dict[str, Any], seed: int, folder: Path) -> dict[
         "parameters": model.num_parameters(),
         "seconds": round(seconds, 1),
     }
+
+
+def train_and_measure_heads(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, float]:
+    """As `train_translator`, and how alike the heads attend: the penalty without its weight, on test rows."""
+    scores = train_translator(settings, seed, folder)
+    return scores | {"head_overlap": _head_overlap(*_read_translator(folder), settings)}
+
+
+def _read_translator(folder: Path) -> tuple[Any, Any]:
+    from ..checkpoints import load_with_head
+
+    return load_with_head(str(folder))
+
+
+def _head_overlap(model: Any, tokenizer: Any, settings: dict[str, Any]) -> float:
+    import torch
+
+    from ..data import collator_for, encode_corpus, load_corpus
+
+    sizes = {"train_size": settings["train_size"], "test_size": settings["test_size"]}
+    corpus = load_corpus(settings["dataset"], **sizes, **settings["options"])
+    encoded = encode_corpus(corpus["test"].select(range(16)), tokenizer, task="translation", max_length=64)
+    batch = collator_for("translation", tokenizer, model=model)(list(encoded))
+    with torch.no_grad():
+        outputs = model.eval()(**batch, output_attentions=True)
+    return float(model.attention_penalties(outputs, batch["attention_mask"], batch["labels"]).mean())
+
+
+def draw_heads(rows: Sequence[dict[str, Any]], folders: Mapping[str, Path], source: str, about: str) -> Figure:
+    """The cross-attention of the last layer, head by head: a row for each variant, with its scores."""
+    from ..explain.attention.maps import attention_maps
+
+    maps = {name: attention_maps(*_read_translator(folder), source).main for name, folder in folders.items()}
+    heads = len(next(iter(maps.values())).weights[-1])
+    figure, axes = new_figure(2.6 * heads + 0.6, 3.2 * len(maps) + 0.4, rows=len(maps), columns=heads)
+    lines: list[Any] = list(np.reshape(axes, (len(maps), heads)))
+    for line, (name, each) in zip(lines, maps.items(), strict=True):
+        own = [row for row in rows if row["variant"] == name]
+        overlap, exact = (np.mean([row[score] for row in own]) for score in ("head_overlap", "exact_match"))
+        for head, axis in enumerate(line):
+            axis.imshow(each.weights[-1][head], cmap="Blues", vmin=0, vmax=1, aspect="auto")
+            axis.grid(False)
+            axis.set_xticks(range(len(each.key_tokens)), escape_dollars(each.key_tokens), fontsize=8)
+            axis.set_yticks(range(len(each.query_tokens)), escape_dollars(each.query_tokens) if head == 0 else [])
+            axis.set_title(f"head {head + 1}", fontsize=9)
+        line[0].set_title(f"{name}: overlap {overlap:.2f}, exact match {exact:.0f}%\nhead 1", fontsize=9, loc="left")
+    add_caption(figure, f"Cross-attention of the last layer, seed 0. Overlap: ||A A^T - I||^2, all attention. {about}")
+    return figure
 
 
 def _new_model(settings: dict[str, Any], tokenizer: Any) -> Any:

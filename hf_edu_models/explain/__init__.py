@@ -17,6 +17,7 @@ _NAMES = {
     "gradients.flow": ("GradientFlow", "StateFlow", "gradient_flow"),
     "gradients.callback": ("GradientFlowCallback", "read_gradients"),
     "gradients.exploding": ("ExplodingLesson", "exploding_gradient_lesson"),
+    "gradients.truncation": ("TruncationLesson", "truncation_lesson"),
     "gradients.vanishing": ("VanishingLesson", "vanishing_gradient_lesson"),
     "gradients.pictures": ("draw_gradient_flow", "draw_lesson", "draw_training"),
     "words.positions": ("draw_positions", "position_products", "position_vectors"),

@@ -364,8 +364,35 @@ def test_a_quick_sweep_trains_draws_and_is_not_trained_again(tmp_path):
     assert CliRunner().invoke(app, arguments).output.count("read back") == 2
 
 
+def test_the_overlap_of_heads_is_the_penalty_computed_pair_by_pair(tmp_path):
+    run = CliRunner().invoke(app, ["figure", "diversity", "4 5", "--quick", "--folder", str(tmp_path)])
+    assert run.exit_code == 0, run.output + str(run.exception)
+    assert (tmp_path / "diversity.png").read_bytes().startswith(b"\x89PNG")
+    with open(tmp_path / "diversity.csv") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["variant"] for row in rows] == ["no penalty", "penalty, weight 0.1"]
+    model, tokenizer = sweep_translation._read_translator(tmp_path / "no-penalty-seed0")
+    corpus = load_corpus("numbers", train_size=64, test_size=16, languages=["en"])["test"]
+    penalties = []
+    for row in corpus:
+        labels = tokenizer(text_target=row["target"], return_tensors="pt")["input_ids"]
+        with torch.no_grad():
+            outputs = model(**tokenizer(row["source"], return_tensors="pt"), labels=labels, output_attentions=True)
+        total = 0.0
+        for layers in (outputs.encoder_attentions, outputs.decoder_attentions, outputs.cross_attentions):
+            for layer in layers:
+                heads, positions = layer.shape[1:3]
+                for one in range(heads):
+                    for other in range(heads):
+                        products = (layer[0, one] * layer[0, other]).sum(-1) - float(one == other)
+                        total += float(products.square().sum()) / positions / len(layers)
+        penalties.append(total)
+    assert float(rows[0]["head_overlap"]) == pytest.approx(sum(penalties) / 16, rel=1e-4)
+    assert "--weight must be above 0" in problem("diversity", "--weight", "0")
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["heads", "masking", "nsp"])
+@pytest.mark.parametrize("name", ["heads", "scores", "masking", "nsp"])
 def test_the_other_quick_sweeps(tmp_path, name):
     run = CliRunner().invoke(app, ["figure", name, "--quick", "--folder", str(tmp_path)])
     assert run.exit_code == 0, run.output + str(run.exception)

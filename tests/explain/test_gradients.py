@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import hf_edu_models
 from hf_edu_models.cli import app
 from hf_edu_models.explain.gradients import callback as gradient_callback
-from hf_edu_models.explain.gradients import exploding, vanishing
+from hf_edu_models.explain.gradients import exploding, truncation, vanishing
 from hf_edu_models.explain.gradients import flow as gradients
 from hf_edu_models.explain.gradients.pictures import draw_gradient_flow, draw_lesson, draw_training
 from hf_edu_models.models.blocks_recurrent import RNNCell
@@ -281,6 +281,30 @@ def test_a_clipped_step_is_torchs_and_keeps_a_gradient():
     assert step.weight > 100 and step.next_gradient_norm < 1e-6, "the unit is saturated and learns nothing more"
 
 
+@pytest.mark.parametrize("cell", CELLS)
+def test_a_truncated_gradient_stops_where_the_state_is_detached(cell):
+    """Compared with a loop of torch's cells whose state is detached k steps before the loss."""
+    lesson = truncation.truncation_lesson((cell,), length=12, hidden_size=HIDDEN, batch_size=2)
+    model, input_ids = vanishing.untrained_model(cell, 12, HIDDEN, 1.0, 2, 0)
+    reference, gradients_by_length = torch_cell(model.model.stack.layers[0].forward_cell), []
+    vectors = model.model.embed_tokens(input_ids).detach()
+    for length in lesson.lengths:
+        state = None
+        for number, step in enumerate(vectors.unbind(1)[:-1]):
+            if state is not None and number == 12 - length:
+                state = tuple(each.detach() for each in state) if cell == "lstm" else state.detach()
+            state = reference(step, state)
+        hidden = state[0] if cell == "lstm" else state
+        loss = nn.functional.cross_entropy(hidden @ model.lm_head.weight.detach().T, input_ids[:, -1])
+        gradients_by_length.append(torch.autograd.grad(loss, reference.weight_hh)[0])
+    whole = gradients_by_length[-1]
+    missing = [float((each - whole).norm() / whole.norm()) for each in gradients_by_length]
+    cosines = [float((each * whole).sum() / each.norm() / whole.norm()) for each in gradients_by_length]
+    assert lesson.missing[cell] == pytest.approx(missing, rel=1e-6, abs=1e-12) and missing[0] > 0.1
+    assert lesson.cosines[cell] == pytest.approx(cosines, rel=1e-6)
+    assert lesson.lengths[0] == 1 and lesson.lengths[-1] == 12 and len(lesson.rows()) == len(lesson.lengths)
+
+
 def test_the_lesson_leaves_the_random_state_alone():
     before = torch.get_rng_state()
     vanishing.vanishing_gradient_lesson(("rnn",), length=3, hidden_size=4, batch_size=1)
@@ -374,6 +398,8 @@ def test_pictures_have_every_line_and_both_formats(tmp_path):
     lesson = vanishing.vanishing_gradient_lesson(length=10, hidden_size=6, batch_size=2)
     both = draw_lesson(lesson, exploding.exploding_gradient_lesson(length=10, hidden_size=6, batch_size=2))
     assert [len(axis.lines) for axis in both.axes[:4]] == [3, 4, 6, 2], "five radii, and the line of no change"
+    three = draw_lesson(lesson, None, truncation.truncation_lesson(length=10, hidden_size=6, batch_size=2))
+    assert [axis.get_title() for axis in three.axes][2].startswith("Truncated BPTT")
     left, right = draw_lesson(lesson).axes
     assert left.get_yscale() == "log" and len(left.lines) == 3 and len(right.lines) == 4
     np.testing.assert_allclose(left.lines[0].get_ydata(), lesson.norms["rnn"] / lesson.norms["rnn"][0])

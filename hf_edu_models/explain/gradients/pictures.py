@@ -13,6 +13,7 @@ from matplotlib.figure import Figure
 from ...plotting import GREY, INK, add_caption, colour, escape_dollars, log_axis, marker, new_figure
 from .exploding import ExplodingLesson, Step, unit_loss
 from .flow import GradientFlow
+from .truncation import TruncationLesson
 from .vanishing import VanishingLesson
 
 _CELL_COLOURS = {"rnn": colour(1), "gru": colour(2), "lstm": colour(0)}
@@ -23,15 +24,19 @@ _LOWEST_NORM = 1e-8
 _MAX_LABELS = 60
 
 
-def draw_lesson(lesson: VanishingLesson, exploding: ExplodingLesson | None = None) -> Figure:
+def draw_lesson(
+    lesson: VanishingLesson, exploding: ExplodingLesson | None = None, truncation: TruncationLesson | None = None
+) -> Figure:
     """Gradient norm by distance on a log axis, and beside it the product of the gates.
 
     Args:
         exploding: Drawn below: the RNN by spectral radius, and one step with and without clipping.
+        truncation: Drawn below: the gradient of truncated backpropagation through time beside the whole one.
     """
-    rows = 1 if exploding is None else 2
+    rows = 1 + (exploding is not None) + (truncation is not None)
     figure, axes = new_figure(11, 4.6 * rows, rows=rows, columns=2)
-    left, right = axes if exploding is None else axes[0]
+    axes = np.reshape(axes, (rows, 2))
+    left, right = axes[0]
     right.sharey(left)
     for cell, norms in lesson.norms.items():
         _line(left, norms / norms[0], _CELL_COLOURS[cell], "-", _CELL_NAMES[cell])
@@ -56,8 +61,32 @@ def draw_lesson(lesson: VanishingLesson, exploding: ExplodingLesson | None = Non
             f"\nClipping: one unit, h_t = tanh(w h_(t-1) + b), after 50 steps; learning rate "
             f"{exploding.learning_rate:g}, gradients clipped to the norm {exploding.threshold:g}."
         )
+    if truncation is not None:
+        _draw_truncation(axes[-1], truncation)
+        caption += (
+            "\nTruncation: gradient of the recurrent matrix; the state is carried on, the gradient stops k steps back."
+        )
     add_caption(figure, caption)
     return figure
+
+
+def _draw_truncation(axes: Sequence[Any], lesson: TruncationLesson) -> None:
+    """How much of the gradient is left after k steps: its direction, and what is missing."""
+    direction, size = axes
+    for cell, cosines in lesson.cosines.items():
+        style = {"color": _CELL_COLOURS[cell], "label": _CELL_NAMES[cell], "lw": 2, "markersize": 4}
+        direction.plot(lesson.lengths, cosines, "o-", **style)
+        size.plot(lesson.lengths[:-1], lesson.missing[cell][:-1], "o-", **style)
+    for axis in axes:
+        axis.set_xscale("log")
+        axis.set_xlabel("truncation length k (steps)")
+        axis.legend(frameon=False, fontsize=9)
+    direction.set_title("Truncated BPTT: direction of the gradient")
+    direction.set_ylabel("cosine with the whole gradient")
+    size.set_title("Truncated BPTT: what is missing")
+    size.set_ylabel("‖g_k - g‖ / ‖g‖")
+    size.set_yscale("log")
+    size.set_ylim(bottom=1e-6)
 
 
 def _label_distances(axis: Any) -> None:

@@ -83,6 +83,18 @@ def flow_of_cell(
     Args:
         radius: Spectral radius that the recurrent matrix of an RNN is scaled to.
     """
+    model, input_ids = untrained_model(cell, length, hidden_size, gate_bias, batch_size, seed)
+    if radius is not None:
+        with torch.no_grad():
+            matrix = model.model.stack.layers[0].forward_cell.state_weight
+            matrix *= radius / torch.linalg.eigvals(matrix).abs().max()
+    return gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
+
+
+def untrained_model(
+    cell: str, length: int, hidden_size: int, gate_bias: float, batch_size: int, seed: int
+) -> tuple[Any, torch.Tensor]:
+    """A language model of one layer, and random token ids: one more than steps, because the last one is predicted."""
     from ...models.configuration_recurrent import EduRecurrentConfig
     from ...models.modeling_recurrent import EduRecurrentForCausalLM
 
@@ -103,8 +115,4 @@ def flow_of_cell(
     if cell == "gru":
         with torch.no_grad():
             model.model.stack.layers[0].forward_cell.input_bias[hidden_size : 2 * hidden_size] = gate_bias
-    if radius is not None:
-        with torch.no_grad():
-            matrix = model.model.stack.layers[0].forward_cell.state_weight
-            matrix *= radius / torch.linalg.eigvals(matrix).abs().max()
-    return gradient_flow(model, {"input_ids": input_ids}).states["layer 1"]
+    return model, input_ids
