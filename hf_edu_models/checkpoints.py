@@ -42,10 +42,11 @@ def load_config(name: str, trust_remote_code: bool = False) -> PreTrainedConfig:
 
 
 def load_tokenizer(name: str, trust_remote_code: bool = False) -> Any:
-    """The tokenizer that was saved beside a model."""
+    """The tokenizer that was saved beside a model, or alone in a folder."""
     from transformers import AutoTokenizer
 
-    check_exists(name)
+    if not (Path(name) / "tokenizer_config.json").is_file():
+        check_exists(name)
     check_undamaged(name, with_weights=False)
     try:
         return AutoTokenizer.from_pretrained(name, trust_remote_code=trust_remote_code)

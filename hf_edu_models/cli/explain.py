@@ -7,6 +7,7 @@ from . import (
     explain_attention,
     explain_gates,
     explain_gradients,
+    explain_input,
     explain_probe,
     explain_surprisal,
     explain_text,
@@ -35,3 +36,4 @@ for verb in (
     explain_surprisal.compare,
 ):
     app.command()(verb)
+app.command("input")(explain_input.explain_input)

@@ -41,6 +41,7 @@ _BAHDANAU = {
     "config": {
         "embedding_size": 32,
         "hidden_size": 64,
+        "num_hidden_layers": 1,
         "attention_size": 64,
         "maxout_size": 32,
         "initializer_range": 0.1,

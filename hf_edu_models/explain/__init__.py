@@ -22,6 +22,7 @@ _NAMES = {
     "gradients.pictures": ("draw_gradient_flow", "draw_lesson", "draw_training"),
     "words.positions": ("draw_positions", "position_products", "position_vectors"),
     "words.embeddings": ("Contexts", "Neighbours", "draw_contexts", "in_contexts", "nearest"),
+    "words.inputs": ("ModelInput", "byte_pair_merges", "draw_input", "model_input"),
     "words.surprisal": ("Divergence", "Surprisal", "compare", "draw_divergence", "draw_surprisal", "surprisal"),
     "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
     "tokens": ("Tokens", "readable_tokens"),
