@@ -12,10 +12,10 @@ import pytest
 import torch
 from engine import ENGINE, NO_NODE, arrays_of, run_engine
 from safetensors.torch import load_file, save_file
-from tiny import ALL, CASES, GENERATORS, TRANSLATORS, by_name, inputs_for, logits_of, padded_inputs_for
+from tiny import ALL, CASES, GENERATORS, TINY, TRANSLATORS, by_name, inputs_for, logits_of, padded_inputs_for
 from transformers.activations import ACT2FN
 
-from hf_edu_models import LADDER
+from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask
 
 pytestmark = pytest.mark.skipif(NO_NODE is not None, reason=str(NO_NODE))
 SUPPORTED = json.loads((ENGINE / "supported.js").read_text().partition("SUPPORTED = ")[2].rstrip(";\n"))
@@ -753,8 +753,8 @@ def test_every_field_of_a_configuration_is_known():
         ours = {name for base in classes for name in base.__annotations__}
         row = SUPPORTED[rung.model_type]
         known = {*row["values"], *row["computed"], *row["training"]} | common
-        assert ours - {"heads", "sizes", "keys_to_ignore_at_inference"} <= known, rung.name
-        assert set(row["heads"]) <= set(rung.config.heads.values())
+        assert ours - {"heads", "heads_without_auto_class", "sizes", "keys_to_ignore_at_inference"} <= known, rung.name
+        assert set(row["heads"]) <= set(rung.class_names)
 
 
 def test_what_cannot_be_computed_is_said(saved, tmp_path):
@@ -831,3 +831,22 @@ def test_the_record_names_the_place_in_python(saved):
         owner = module
         for part in path.split("."):
             owner = vars(owner)[part] if part in vars(owner) else getattr(owner, part)
+
+
+def test_every_head_of_a_multi_task_model_predicts(tmp_path):
+    tasks = {
+        "mood": {"task": "classification", "labels": ["bad", "good", "mixed"]},
+        "score": {"task": "classification", "labels": None, "problem_type": "regression"},
+        "names": {"task": "token_classification", "labels": ["O", "B-PER"]},
+    }
+    torch.manual_seed(0)
+    model = EduBertForMultiTask(EduBertConfig(**TINY["bert"], tasks=tasks)).eval()
+    model.save_pretrained(tmp_path)
+    inputs = inputs_for(CASES["bert"])
+    ((record,),) = run_engine([{"folder": str(tmp_path), "calls": [["run", row_of(inputs, 0)]]}], tmp_path)
+    arrays = arrays_of(record)
+    assert record["kind"] == "multi_task"
+    for name in tasks:
+        with torch.no_grad():
+            logits = model(**inputs, task=name).logits[0].numpy()
+        np.testing.assert_allclose(arrays[f"{name}.logits"], logits, **CLOSE)

@@ -103,12 +103,13 @@ export const SUPPORTED = {
       "EduBertForSequenceClassification": "classifier",
       "EduBertForTokenClassification": "tagger",
       "EduBertForQuestionAnswering": "question_answering",
-      "EduBertForMultipleChoice": "multiple_choice"
+      "EduBertForMultipleChoice": "multiple_choice",
+      "EduBertForMultiTask": "multi_task"
     },
     "values": { "head_aggregation": ["project", "concat", "mean"] },
     "computed": [
       "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-      "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "norm_first"
+      "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "norm_first", "tasks"
     ],
     "training": [
       "attention_dropout", "classifier_dropout", "initializer_range", "position_init", "mlm_weight", "nsp_weight",

@@ -165,6 +165,29 @@ class BertForQuestionAnswering extends BertForTokenClassification {
   axes = ["tokens", "ends"];
 }
 
+/** A linear layer for each task, on the pooled state or on every hidden state; all of them predict. */
+class BertForMultiTask {
+  constructor(weights, config) {
+    this.model = new Bert(weights, config);
+    this.tasks = Object.entries(config.tasks).map(([name, { task }]) => {
+      const classifier = new Linear(weights.at(`classifiers.${name}`));
+      return { name, classifier, readsTokens: task === "token_classification" };
+    });
+  }
+
+  read({ inputIds, tokenTypeIds }, pass) {
+    const source = `${HERE}EduBertForMultiTask.forward`;
+    const states = this.model.forward(inputIds, tokenTypeIds, pass);
+    const pooled = this.model.pool(states, pass);
+    for (const { name, readsTokens, classifier } of this.tasks) {
+      const about = { ...OF_TOKENS, axes: ["tokens", "labels"], source };
+      if (readsTokens) pass.keep(`${name}.logits`, classifier.forward(states), about);
+      else keepLabels(`${name}.logits`, pooled, classifier, pass, source);
+    }
+    return null;
+  }
+}
+
 /** One score for each choice. */
 class BertForMultipleChoice extends BertForSequenceClassification {
   read({ inputIds, tokenTypeIds }, pass) {
@@ -193,4 +216,5 @@ export const BERT_HEADS = {
   EduBertForTokenClassification: BertForTokenClassification,
   EduBertForQuestionAnswering: BertForQuestionAnswering,
   EduBertForMultipleChoice: BertForMultipleChoice,
+  EduBertForMultiTask: BertForMultiTask,
 };
