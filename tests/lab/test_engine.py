@@ -104,7 +104,10 @@ def expected(case, outputs, row: int) -> dict[str, np.ndarray]:
         found |= attention_states(name, outputs, config)
     elif name in ("seq2seq", "bahdanau", "recurrent"):
         found |= recurrent_states(name, outputs, config)
-    elif name == "feedforward" and "hidden_states" in outputs and outputs.hidden_states:
+    elif name == "elmo":
+        found |= {f"layers.{layer}.output": states for layer, states in enumerate(outputs.hidden_states)}
+        found |= pooling_weights(outputs, config)
+    elif name == "word_vectors" or (name == "feedforward" and "hidden_states" in outputs and outputs.hidden_states):
         found["embed_tokens.output"] = outputs.hidden_states[0]
     return {key: tensor[row].numpy() for key, tensor in found.items()}
 
@@ -176,8 +179,14 @@ def recurrent_states(name: str, outputs, config) -> dict:
         if config.attention_window:
             found["window_attention.weights"] = full_window(weights[0])
         if len(weights) > bool(config.attention_window):
-            found["pooling.weights" if config.pooling != "max" else "pooling.shares"] = weights[-1]
+            found |= pooling_weights(outputs, config)
     return found
+
+
+def pooling_weights(outputs, config) -> dict:
+    """The last of the attentions, if there are any; max pooling has shares instead of weights."""
+    name = "pooling.shares" if config.pooling == "max" else "pooling.weights"
+    return {name: outputs.attentions[-1]} if getattr(outputs, "attentions", None) else {}
 
 
 def full_window(weights: torch.Tensor) -> torch.Tensor:
@@ -192,7 +201,7 @@ def full_window(weights: torch.Tensor) -> torch.Tensor:
 
 
 def torch_values(case, each: Saved, inputs: dict, row: int) -> dict[str, np.ndarray]:
-    options = {} if case.rung.name == "feedforward" else {"output_attentions": True}
+    options = {} if case.rung.name in ("feedforward", "word_vectors") else {"output_attentions": True}
     outputs = outputs_of(each.model, inputs, **options)
     outputs.config = each.model.config
     return expected(case, outputs, row)
@@ -402,6 +411,11 @@ def force_step(decoder, step: int, key: int, value: float):
     decoder.normalizer.register_forward_hook(force)
 
 
+def skip_residual(stack, layer: int):
+    """The output of a layer of ELMo without its input."""
+    stack.layers[layer].register_forward_hook(lambda layer, inputs, outputs: (outputs[0] - inputs[0], *outputs[1:]))
+
+
 # Case, changes of the engine, and the same change made in torch.
 CHANGES = {
     "head": (
@@ -515,6 +529,11 @@ CHANGES = {
         "feedforward",
         [{"name": "embed_tokens.output", "op": "off"}],
         lambda model: model.embed_tokens.weight.data.zero_(),
+    ),
+    "residual of elmo": (
+        "elmo",
+        [{"name": "backward_lm.layers.1.residual", "op": "off"}],
+        lambda model: skip_residual(model.backward_lm, 1),
     ),
     "words of every sentence": (
         "hierarchical",
@@ -850,3 +869,25 @@ def test_every_head_of_a_multi_task_model_predicts(tmp_path):
         with torch.no_grad():
             logits = model(**inputs, task=name).logits[0].numpy()
         np.testing.assert_allclose(arrays[f"{name}.logits"], logits, **CLOSE)
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "is_reversed"),
+    [
+        ("recurrent", "stack.layers.1.forward_cell", False),
+        ("recurrent-ForTokenClassification-lstm-bidirectional", "stack.layers.0.backward_cell", True),
+        ("seq2seq", "encoder.stack.layers.0.forward_cell", True),
+    ],
+)
+def test_a_state_can_be_frozen_from_a_step_on(name, path, is_reversed, saved, tmp_path):
+    """Up to that step, in the order in which the cell reads, nothing changes; from there on the state stays."""
+    each = saved[name]
+    change = {"name": f"{path}.cell_state", "op": "freeze", "index": [2]}
+    job = {"folder": str(each.folder), "calls": [["run", row_of(each.inputs, 0), [change]]]}
+    ((record,),) = run_engine([job], tmp_path)
+    states, before = (arrays_of(each_record)[f"{path}.cell_state"] for each_record in (record, each.results["run 0"]))
+    if is_reversed:
+        states, before = states[::-1], before[::-1]
+    start = len(states) - 1 - 2 if is_reversed else 2
+    np.testing.assert_array_equal(states[:start], before[:start])
+    assert (states[start:] == states[start - 1]).all() and not (before[start:] == before[start - 1]).all()

@@ -124,6 +124,33 @@ class LSTMCell extends RNNCell {
   }
 }
 
+const PROJECTED = {
+  ...LSTM,
+  kind: "state",
+  equation: "r_t = W_r (o_t * tanh(c_t))",
+  source: `${HERE}ProjectedLSTMCell.forward`,
+  paper: "Sak et al. 2014",
+};
+
+/** Sak et al. 2014: a large cell state c_t behind a small hidden state, r_t = W_r h_t, which the gates read. */
+export class ProjectedLSTMCell extends LSTMCell {
+  constructor(weights) {
+    super(weights);
+    this.projectionWeight = weights.get("projection_weight"); // W_r
+    this.cellSize = this.projectionWeight.shape[1];
+  }
+
+  start() {
+    return [zeros(this.size), zeros(this.cellSize)];
+  }
+
+  step(fromInput, [hidden, cellState], keep) {
+    const keepParts = (what, ...values) => (what === "hidden_state" ? values[0] : keep(what, ...values));
+    const [shown, newCell] = super.step(fromInput, [hidden, cellState], keepParts);
+    return [keep("hidden_state", linear(shown, this.projectionWeight), PROJECTED, hidden), newCell];
+  }
+}
+
 export const CELLS = { rnn: RNNCell, gru: GRUCell, lstm: LSTMCell };
 
 /** Run a cell along a text, or against it; its hidden states (T, D) and its last state. */

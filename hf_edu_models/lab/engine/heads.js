@@ -88,6 +88,11 @@ export class CausalEncoder extends CausalLM {
   }
 }
 
+/** Predictions for every token of a text, from `states`. */
+export function keepTokenLogits(states, layer, pass, source) {
+  return pass.keep("logits", layer.forward(states), { ...LOGITS, axes: ["tokens", "labels"], source });
+}
+
 /** The hidden states of an encoder-decoder without a head. */
 export class Seq2SeqEncoder extends ConditionalGeneration {
   keepLogits() {

@@ -166,7 +166,7 @@ function change(changes, values, { kind, axes, isVisible = () => true }, first) 
       forced.add(offset);
     }
   }
-  if (kind === "weights") keepSums(changed, forced);
+  if (kind === "weights" || kind === "shares") keepSums(changed, forced);
   return changed;
 }
 

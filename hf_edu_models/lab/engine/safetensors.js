@@ -1,5 +1,7 @@
 // Files of safetensors: eight bytes with the length of a JSON header, the header, and the bytes of every tensor.
 
+const OTHERS = { F64: Float64Array, I32: Int32Array, I16: Int16Array, U8: Uint8Array };
+
 /** Tensors by name, in float32; `name` in I8 with `name.scales` in F32 becomes a matrix with a scale for each row. */
 export function readSafetensors(buffer) {
   const headerLength = Number(new DataView(buffer).getBigUint64(0, true));
@@ -23,13 +25,14 @@ export function readSafetensors(buffer) {
 /** The numbers of one tensor, little endian as in the file. */
 export function decodeTensor(dtype, bytes) {
   const { buffer, byteOffset, byteLength } = bytes;
-  const aligned = byteOffset % 8 === 0 ? buffer : buffer.slice(byteOffset, byteOffset + byteLength);
-  const start = aligned === buffer ? byteOffset : 0;
-  if (dtype === "F32") return new Float32Array(aligned, start, byteLength / 4);
-  if (dtype === "F64") return Float32Array.from(new Float64Array(aligned, start, byteLength / 8));
-  if (dtype === "BF16") return fromBfloat16(new Uint16Array(aligned, start, byteLength / 2));
-  if (dtype === "F16") return Float32Array.from(new Uint16Array(aligned, start, byteLength / 2), fromFloat16);
-  throw new Error(`a tensor has dtype ${dtype}, but F32, F64, F16 and BF16 can be read; save the model in one of them`);
+  const isWhole = byteOffset === 0 && byteLength === buffer.byteLength;
+  const aligned = isWhole ? buffer : buffer.slice(byteOffset, byteOffset + byteLength);
+  if (dtype === "F32") return new Float32Array(aligned);
+  if (dtype === "BF16") return fromBfloat16(new Uint16Array(aligned));
+  if (dtype === "F16") return Float32Array.from(new Uint16Array(aligned), fromFloat16);
+  if (dtype === "I64") return Float32Array.from(new BigInt64Array(aligned), Number);
+  if (dtype in OTHERS) return Float32Array.from(new OTHERS[dtype](aligned));
+  throw new Error(`a tensor has dtype ${dtype}, but F64, F32, F16, BF16 and integers can be read; save it so`);
 }
 
 /** The upper half of a float32. */

@@ -32,8 +32,8 @@ function largest(values, count) {
 }
 
 /**
- * The most likely next tokens with their probabilities, softmax(logits / temperature), best first. With `topK` all others
- * are impossible; with `count` so many are returned.
+ * The most likely next tokens with their probabilities, softmax(logits / temperature), best first. With `topK` all
+ * other tokens are impossible; with `count` so many are returned.
  */
 export function nextTokens(logits, { temperature = 1, topK = null, count = logits.length } = {}) {
   const scaled = Float64Array.from(logits, (logit) => logit / temperature);

@@ -81,6 +81,37 @@ export const SUPPORTED = {
     ],
     "training": ["attention_dropout", "activation_dropout", "label_smoothing", "head_diversity_weight"]
   },
+  "edu_word_vectors": {
+    "heads": {
+      "EduWordVectorsModel": "encoder",
+      "EduWordVectorsForSkipGram": "context_words",
+      "EduWordVectorsForCBOW": "masked",
+      "EduWordVectorsForGloVe": "context_words"
+    },
+    "values": {},
+    "computed": [
+      "hidden_size", "window_size", "hierarchical_softmax", "max_code_length", "num_buckets", "num_ngrams",
+      "min_ngram", "max_ngram"
+    ],
+    "training": ["num_negatives", "count_limit", "count_power", "window_implementation"]
+  },
+  "edu_elmo": {
+    "heads": {
+      "EduElmoModel": "encoder",
+      "EduElmoForPreTraining": "bidirectional",
+      "EduElmoForSequenceClassification": "classifier",
+      "EduElmoForTokenClassification": "tagger"
+    },
+    "values": {
+      "token_encoder": ["embedding", "characters"],
+      "pooling": ["last", "mean", "max", "attention"]
+    },
+    "computed": [
+      "hidden_size", "cell_size", "num_hidden_layers", "char_embedding_size", "char_filters", "num_highway_layers",
+      "max_characters", "layer_mix", "attention_size"
+    ],
+    "training": ["forget_gate_bias", "initializer_range", "recurrent_implementation"]
+  },
   "edu_gpt": {
     "heads": {
       "EduGPTModel": "encoder",

@@ -2,7 +2,7 @@
 
 import { RecurrentStack } from "../cells.js";
 import { Embedding } from "../embedding.js";
-import { CausalEncoder, CausalLM, keepLabels, tiedLinear } from "../heads.js";
+import { CausalEncoder, CausalLM, keepLabels, keepTokenLogits, tiedLinear } from "../heads.js";
 import { Linear } from "../linear.js";
 import { POOLINGS } from "../pooling.js";
 import { WindowAttention } from "../scores.js";
@@ -16,7 +16,7 @@ const TOKENS = {
   source: `${HERE}EduRecurrentModel.forward`,
   paper: "Mikolov et al. 2010",
 };
-const LABELS = { kind: "logits", equation: "W h_t + b", paper: "" };
+const OF_LABELS = { kind: "logits", axes: ["labels"], equation: "w_l . s_l + b_l", paper: "" };
 
 /** Embeddings, recurrent layers and, with `attention_window`, attention over the last states. */
 class Recurrent {
@@ -71,7 +71,7 @@ class RecurrentForSequenceClassification {
     const scores = this.score.forward(pooled); // (Q, V), of which row l is read at label l: logit_l = w_l . s_l + b_l
     const labels = scores.shape[1];
     const diagonal = tensor([labels], Float32Array.from({ length: labels }, (_, l) => rowOf(scores, l).data[l]));
-    return pass.keep("logits", diagonal, { ...LABELS, axes: ["labels"], equation: "w_l . s_l + b_l", source });
+    return pass.keep("logits", diagonal, { ...OF_LABELS, source });
   }
 }
 
@@ -84,8 +84,7 @@ class RecurrentForTokenClassification {
 
   read({ inputIds }, pass) {
     const [states] = this.model.forward(inputIds, this.model.start(), pass);
-    const source = `${HERE}EduRecurrentForTokenClassification.predict`;
-    return pass.keep("logits", this.classifier.forward(states), { ...LABELS, axes: ["tokens", "labels"], source });
+    return keepTokenLogits(states, this.classifier, pass, `${HERE}EduRecurrentForTokenClassification.predict`);
   }
 }
 
