@@ -148,6 +148,17 @@ LADDER: tuple[Rung, ...] = (
         },
     ),
     Rung(
+        name="word_vectors",
+        prefix="EduWordVectors",
+        year=2013,
+        paper="Mikolov 2013; Pennington 2014; Bojanowski 2017",
+        idea="a word is known by its company; the vectors are all",
+        tokenizer="language_modeling",
+        tiny=_SMALL | {"hidden_size": 12, "window_size": 3},
+        lora_targets=("embed_tokens", "lm_head"),
+        variants={"ngrams": TinyVariant({"num_buckets": 31})},
+    ),
+    Rung(
         name="seq2seq",
         prefix="EduSeq2Seq",
         year=2014,

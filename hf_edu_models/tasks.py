@@ -105,6 +105,15 @@ _MASKED: dict[str, Any] = {
     "main_score": "loss",
     "writer": f"{_WRITERS}:MaskFiller",
 }
+_WORD_VECTORS: dict[str, Any] = {
+    "snippet": f"{_SNIPPETS}:nearest_words",
+    "pipeline_tag": "feature-extraction",
+    "collator": f"{_COLLATORS}:DataCollatorForWordVectors",
+    "collator_options": ("counts", "window_size", "negatives", "sample"),
+    "scorer": f"{_SCORERS}:WordVectorsScorer",
+    "main_score": "loss",
+    "targets": _TOKEN_LABELS,
+}
 # In the order in which the columns of a corpus are compared with them: the more specific first.
 TASKS: dict[str, Task] = {
     "alignment": Task(columns=("source", "target", "sure", "possible"), **_TRANSLATION),
@@ -197,6 +206,24 @@ TASKS: dict[str, Task] = {
         scorer=f"{_SCORERS}:BidirectionalScorer",
         main_score="perplexity",
         targets=_TOKEN_LABELS,
+    ),
+    "skip_gram": Task(
+        auto_class="AutoModelForPreTraining",
+        suffixes=("ForSkipGram",),
+        summary="has one vector for each word, learnt by predicting the words around it",
+        **_WORD_VECTORS,
+    ),
+    "cbow": Task(
+        auto_class="AutoModelForMaskedLM",
+        suffixes=("ForCBOW",),
+        summary="has one vector for each word, learnt by predicting it from the words around it",
+        **_WORD_VECTORS,
+    ),
+    "glove": Task(
+        auto_class="AutoModelForTextEncoding",
+        suffixes=("ForGloVe",),
+        summary="has one vector for each word, learnt from how often words occur near each other",
+        **_WORD_VECTORS | {"collator": f"{_COLLATORS}:DataCollatorForPairs", "collator_options": ()},
     ),
     "masked_lm": Task(
         auto_class="AutoModelForMaskedLM",

@@ -15,6 +15,8 @@ from transformers import (
 
 from ..tasks import find_task
 from .masking import DataCollatorForPreTraining as DataCollatorForPreTraining
+from .word_vectors import DataCollatorForPairs as DataCollatorForPairs
+from .word_vectors import DataCollatorForWordVectors as DataCollatorForWordVectors
 
 
 @dataclass

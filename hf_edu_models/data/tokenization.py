@@ -148,6 +148,11 @@ def _train(read: Callable[[], Iterator[list[str]]], spec: TokenizerSpec) -> Toke
     else:
         backend = _run_trainer(read, spec, _trainer(spec))
     if backend.get_vocab_size() <= len(spec.special_tokens):
+        if spec.min_frequency > 1:
+            raise ValueError(
+                f"no word of the corpus occurs {spec.min_frequency} times; lower the minimum count (--min_count), or "
+                "give more text"
+            )
         raise ValueError("the corpus has no text to learn a vocabulary from; check its train split and columns")
     return tokenizer_kinds.add_byte_fallback(backend, spec.unk_token) if spec.kind == "unigram" else backend
 

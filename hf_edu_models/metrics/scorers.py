@@ -411,6 +411,16 @@ class PretrainingScorer(Scorer):
         return intervals
 
 
+class WordVectorsScorer(Scorer):
+    """The loss alone: what the vectors are worth is measured on lists of word pairs and analogies."""
+
+    def read(self, output: Any) -> tuple[None, None]:
+        return None, None
+
+    def scores(self, predictions: Any, references: Any) -> dict[str, float]:
+        return {}
+
+
 def _first(predictions: Any) -> np.ndarray:
     return np.asarray(predictions[0] if isinstance(predictions, tuple | list) else predictions)
 

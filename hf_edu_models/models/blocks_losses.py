@@ -111,6 +111,11 @@ def _divisor(count: int, num_items_in_batch, loss: Tensor):
     return num_items_in_batch.to(loss.device) if torch.is_tensor(num_items_in_batch) else num_items_in_batch
 
 
+def mean_over_labels(total: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
+    """A summed loss as the mean over the labels that count."""
+    return total / _divisor(int((labels != -100).sum()), num_items_in_batch, total)
+
+
 def lm_loss_and_logits(
     features: Tensor,
     lm_head: nn.Module,

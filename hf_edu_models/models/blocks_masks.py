@@ -16,8 +16,8 @@ def boolean_mask(attention_mask: Tensor | None, length: int) -> Tensor | None:
         return None
     if attention_mask.ndim != 2:
         raise ValueError(
-            f"attention_mask has shape {tuple(attention_mask.shape)}, but a recurrent model attends to no pairs of "
-            "tokens; give one of shape (batch, length), 1 for a token and 0 for padding"
+            f"attention_mask has shape {tuple(attention_mask.shape)}, but this model attends to no pairs of tokens; "
+            "give one of shape (batch, length), 1 for a token and 0 for padding"
         )
     mask = attention_mask[:, -length:].bool()  # (B, T)
     if torch.compiler.is_compiling() or not bool(mask.all()):

@@ -9,6 +9,7 @@ _HOMES = {
     "MultiTaskArguments": "arguments",
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
+    "WordVectorsArguments": "arguments",
     "RunArguments": "arguments",
     "parse_arguments": "arguments",
     "RunStopped": "..run_folder",
@@ -36,6 +37,7 @@ _HOMES = {
     "continued_texts": "samples",
     "filled_masks": "samples",
     "words_from_both_sides": "samples",
+    "nearest_words": "samples",
     "corpus_for": "setup",
     "label_settings": "setup",
     "model_for": "setup",
@@ -50,6 +52,7 @@ _HOMES = {
     "EduSeq2SeqTrainer": "trainers",
     "EduTrainer": "trainers",
     "TruncatedBPTTTrainer": "tbptt",
+    "WordVectorsTrainer": "word_vectors",
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

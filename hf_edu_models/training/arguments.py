@@ -138,6 +138,31 @@ class PretrainingArguments(RecipeArguments):
 
 
 @dataclass
+class WordVectorsArguments(RecipeArguments):
+    """Further arguments for word vectors."""
+
+    objective: str = _option(
+        "skip_gram",
+        "skip_gram: a word predicts its neighbours; cbow: they predict it; glove: co-occurrences.",
+    )
+    min_count: int = _option(5, "Leave out words that occur less often.")
+    sample: float = _option(0.001, "Frequency from which on words are left out at random; 0 keeps all.")
+    negatives: int = _option(32, "Negatives that a block of text shares; 0 predicts with a softmax over all words.")
+    block_size: int = _option(32, "Length of the blocks, in words, that the texts are cut into.")
+    updates: str = _option(
+        "sparse", "sparse: in place, only the vectors of a step's words; autograd: any optimizer, all vectors."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, allowed in (("objective", ("skip_gram", "cbow", "glove")), ("updates", ("sparse", "autograd"))):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name} must be one of {', '.join(allowed)}; got {getattr(self, name)!r}")
+        if self.min_count < 1:
+            raise ValueError(f"min_count must be at least 1, got {self.min_count}")
+
+
+@dataclass
 class DocumentArguments(RecipeArguments):
     """Further arguments for models that read documents."""
 

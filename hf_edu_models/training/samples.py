@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -113,6 +113,21 @@ def _whole_word(ids: list[int], tokenizer: Any) -> int:
         if not continues[token] and not continues[following] and tokenizer.decode(token).isalpha()
     ]
     return min(whole, key=lambda position: abs(position - middle), default=middle)
+
+
+def nearest_words(words: Sequence[str], k: int = 5) -> Samples:
+    """The nearest neighbours of some words."""
+
+    def samples(model: Any, tokenizer: Any) -> list[dict[str, str]]:
+        from ..explain.words.embeddings import nearest
+
+        rows = []
+        for word in words[:NUM_SAMPLES]:
+            found = nearest(model, tokenizer, word, k)
+            rows.append({"word": word, "neighbours": " / ".join(each.text for each in found.neighbours)})
+        return rows
+
+    return samples
 
 
 def _held_out(corpus: Any, min_words: int) -> list[str]:

@@ -125,12 +125,14 @@ def _has_labels(dataset: Any) -> bool:
     return all(any(value not in (-1, None) for value in read_column(dataset, name)) for name in columns)
 
 
-def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str) -> Any:
+def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str, min_frequency: int = 1) -> Any:
     """The tokenizer of `--init-from`, or one that is trained on the corpus (of a stream: on its first rows)."""
     if args.init_from is None:
         if is_stream(corpus["train"]):
             corpus = {"train": _in_memory(corpus["train"].take(_TOKENIZER_ROWS))}
-        return train_tokenizer(corpus, args.tokenizer, args.vocab_size, lowercase=args.lowercase, rung=rung)
+        return train_tokenizer(
+            corpus, args.tokenizer, args.vocab_size, lowercase=args.lowercase, rung=rung, min_frequency=min_frequency
+        )
     return load_tokenizer(args.init_from)
 
 

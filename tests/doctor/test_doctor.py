@@ -42,7 +42,9 @@ def by_status(report, status):
 
 def check_case(case):
     report = diagnose(getattr(hf_edu_models, case.head), settings=case.settings, quick=True)
-    assert by_status(report, "fail") == by_status(report, "warning") == [], report
+    # Skip-gram predicts several words at a position, GloVe a count: their losses are no cross-entropy of the logits.
+    known = ["loss"] if case.task in ("skip_gram", "glove") else []
+    assert by_status(report, "fail") == [] and set(by_status(report, "warning")) <= {*known}, report
 
 
 @pytest.mark.parametrize("case", ONE_PER_HEAD, ids=lambda case: case.name)

@@ -109,6 +109,8 @@ def run_everything():
                 model.eval()(**inputs)
             if case.task == "translation":
                 model(input_ids=inputs["input_ids"], **targets_for(case))
+    vectors = CASES["word_vectors"]
+    vectors.build()(**inputs_for(vectors), **targets_for(vectors), negative_ids=random_ids(BATCH, 4))
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)

@@ -53,8 +53,8 @@ class Case:
         """The field of the configuration that chooses between two implementations, if there are two."""
         if self.attends:
             return "attn_implementation"
-        has_two = hasattr(self.rung.config, "recurrent_implementation")
-        return "recurrent_implementation" if has_two else None
+        fields = ("recurrent_implementation", "window_implementation")
+        return next((name for name in fields if hasattr(self.rung.config, name)), None)
 
     @property
     def key(self) -> str:

@@ -120,7 +120,12 @@ def _mean_over_word(states: np.ndarray, encoded: Encoded) -> np.ndarray:
 
 def _embedding_table(model: Any, tokenizer: Any) -> np.ndarray:
     """(vocabulary, size), the model's input embeddings."""
-    table = model.get_input_embeddings().weight.detach().double().cpu().numpy()
+    import torch
+
+    embeddings = model.get_input_embeddings()
+    with torch.no_grad():  # called, not read: a word may be the sum of its n-grams
+        vectors = embeddings(torch.arange(len(embeddings.weight), device=embeddings.weight.device))
+    table = vectors.double().cpu().numpy()
     if len(tokenizer) > len(table):
         raise ValueError(
             f"the tokenizer has {len(tokenizer)} tokens and the model {len(table)} embeddings; "

@@ -106,6 +106,17 @@ with torch.no_grad():
 print(f"probability that the second text follows the first: {is_next:.0%}")"""
 
 
+def nearest_words(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
+    return f"""import torch
+
+word = {_example(sample, "word", "day")}
+with torch.no_grad():
+    vectors = torch.nn.functional.normalize(model.get_input_embeddings()(torch.arange(len(tokenizer))), dim=-1)
+(word_id,) = tokenizer(" " + word, add_special_tokens=False).input_ids[-1:]
+nearest = (vectors @ vectors[word_id]).topk(6).indices.tolist()
+print(tokenizer.convert_ids_to_tokens(nearest))"""
+
+
 def _tokenize(checkpoint: Checkpoint, sample: dict[str, Any], default: str) -> str:
     """The line that makes `inputs` of a text, a pair of texts, or a document that is a list of sentences."""
     if "sentences" in checkpoint.rung.inputs.get("input_ids", ()):
