@@ -12,20 +12,28 @@ from .options import Model
 
 def convert(
     source: Model,
-    destination: Annotated[Path, typer.Argument(help="Output folder; must be new or empty.")],
+    destination: Annotated[Path, typer.Argument(help="Output folder, new or empty; or the file for word vectors.")],
     to: Annotated[
         str | None,
-        typer.Option(help="`ctranslate2` for CTranslate2 (Transformer, GPT and BERT); default the other library."),
+        typer.Option(
+            help="`ctranslate2` (Transformer, GPT and BERT); or the token embeddings of any model as `word2vec`, "
+            "`word2vec-binary`, `gensim` or `sentence-transformers`; default the other library."
+        ),
     ] = None,
 ) -> None:
     """Convert a BERT, GPT-2, OpenAI GPT or Marian checkpoint to our model class, or ours to transformers' own.
 
-    hf-edu convert runs/transformer transformer-ct2 --to ctranslate2
-    """
-    from ..convert.conversion import convert_checkpoint
+    A file of word vectors becomes our model.
 
-    if to not in (None, "ctranslate2"):
-        raise ValueError(f"--to must be ctranslate2, got {to!r}; leave it out to convert to or from transformers")
+    hf-edu convert runs/transformer transformer-ct2 --to ctranslate2
+
+    hf-edu convert runs/word_vectors vectors.txt --to word2vec
+    """
+    from ..convert.conversion import TARGETS, convert_checkpoint
+
+    if to not in (None, *TARGETS):
+        allowed = ", ".join(TARGETS)
+        raise ValueError(f"--to must be one of {allowed}, got {to!r}; leave it out to convert to or from transformers")
     console = Console()
     with console.status(f"converting {source}"):
         done = convert_checkpoint(source, destination, to)

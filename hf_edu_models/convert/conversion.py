@@ -17,11 +17,15 @@ from ..checkpoints import explain_missing, load_model, quiet
 from .families import FAMILIES, Family
 from .mapping import check_no_weight_lost, convert, counterpart_of, family_of, is_ignorable, model_class_named
 from .to_ctranslate2 import require_ctranslate2, save_ctranslate2
+from .word_vectors import FORMATS, model_of, read_vectors, save_static_embedding, vectors_of
 
 _TOKENIZER_FILES = """
     tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json chat_template.jinja
     vocab.txt vocab.json merges.txt source.spm target.spm target_vocab.json
 """
+
+
+TARGETS = ("ctranslate2", *FORMATS, "sentence-transformers")
 
 
 def from_transformers(model_or_path: PreTrainedModel | str | os.PathLike, **kwargs) -> PreTrainedModel:
@@ -105,12 +109,16 @@ def convert_checkpoint(source: str, destination: Path, to: str | None = None) ->
     Args:
         source: a folder or Hub id; one of our checkpoints becomes transformers', one of transformers' becomes ours.
         destination: a folder that is empty or does not exist.
-        to: `ctranslate2` for a checkpoint of CTranslate2.
+        to: `ctranslate2` for a checkpoint of CTranslate2; `word2vec`, `word2vec-binary` or `gensim` for a file with the
+            vectors of its tokens; `sentence-transformers` for static embeddings. A file of vectors becomes our model.
     """
     source, destination = str(source), Path(destination).resolve()
     if destination.exists() and (not destination.is_dir() or any(destination.iterdir())):
         raise ValueError(f"{destination} exists and is not empty; choose another folder or empty it first")
-    save = partial(_save_other_side if to is None else _save_for_engine, source)
+    savers = {None: _save_other_side, "ctranslate2": _save_for_engine, "sentence-transformers": _save_static}
+    if to in FORMATS:
+        return _save_vectors(source, destination, to)
+    save = partial(_save_words if Path(source).is_file() else savers[to], source)
     unfinished = destination.with_name(f".{destination.name}.{os.getpid()}.unfinished")
     unfinished.mkdir(parents=True)
     try:
@@ -131,6 +139,29 @@ def _save_other_side(source: str, folder: Path) -> Conversion:
         converted.save_pretrained(folder)
     has_tokenizer = _copy_tokenizer(source, folder, family_of(model.config, to_edu).tokenizer_class)
     return Conversion(type(model).__name__, type(converted).__name__, converted.num_parameters(), has_tokenizer)
+
+
+def _save_vectors(source: str, file: Path, to: str) -> Conversion:
+    model, tokenizer = load_model(source)
+    found = vectors_of(model, tokenizer)
+    FORMATS[to](found, file)
+    return Conversion(type(model).__name__, f"{to} ({len(found.words):,} words)", found.vectors.size, True)
+
+
+def _save_words(source: str, folder: Path) -> Conversion:
+    found = read_vectors(source)
+    model, tokenizer = model_of(found)
+    with quiet():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    return Conversion(f"{len(found.words):,} words", type(model).__name__, model.num_parameters(), True)
+
+
+def _save_static(source: str, folder: Path) -> Conversion:
+    model, tokenizer = load_model(source)
+    save_static_embedding(model, tokenizer, folder)
+    size = model.get_input_embeddings().weight.shape[1] * len(tokenizer)
+    return Conversion(type(model).__name__, "sentence_transformers.StaticEmbedding", size, True)
 
 
 def _save_for_engine(source: str, folder: Path) -> Conversion:

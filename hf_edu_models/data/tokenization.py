@@ -87,6 +87,21 @@ def train_tokenizer(
     return tuple(_wrap(side, spec.template, model_max_length) for side in sides)
 
 
+def tokenizer_of_words(words: Iterable[str]) -> PreTrainedTokenizerFast:
+    """A word tokenizer with exactly these words, for vectors from elsewhere; it lowercases if no word has a capital."""
+    from tokenizers import models
+
+    words = list(dict.fromkeys(words))
+    spec = TokenizerSpec(
+        "word", len(words) + 10, not any(word != word.lower() for word in words), "language_modeling", 1
+    )
+    backend, mark = spec.backend(), tokenizer_kinds.SPACE_MARK
+    own = [word for word in words if word not in spec.special_tokens]
+    tokens = [*spec.special_tokens, *(f"{mark}{word}" for word in own)]
+    backend.model = models.WordLevel({token: n for n, token in enumerate(tokens)}, unk_token=spec.unk_token)
+    return _wrap(backend, spec.template, None)
+
+
 @dataclass(frozen=True)
 class TokenizerSpec:
     """Everything but the texts that determines a vocabulary."""

@@ -45,7 +45,7 @@ def offsets(window_size: int) -> Iterator[int]:
     return (offset for offset in range(-window_size, window_size + 1) if offset)
 
 
-def window_band(window_sizes: Tensor, mask: Tensor) -> Tensor:
+def _window_band(window_sizes: Tensor, mask: Tensor) -> Tensor:
     """Which positions are in the window of each position: a matrix that is zero but for a band."""
     positions = torch.arange(mask.shape[1], device=mask.device)
     distances = (positions[:, None] - positions).abs()  # (T, T)
@@ -295,7 +295,7 @@ class EduWordVectorsForSkipGram(WindowHead):
 
     def total_loss(self, losses, hidden_states: Tensor, labels: Tensor, window_sizes: Tensor, mask: Tensor) -> Tensor:
         if self.config.window_implementation == "fused":
-            band = window_band(window_sizes, mask) & (labels != -100)[:, None, :]  # (B, T, T)
+            band = _window_band(window_sizes, mask) & (labels != -100)[:, None, :]  # (B, T, T)
             return (losses.of_pairs(hidden_states, labels.clamp(min=0)) * band).sum()
         total = hidden_states.new_zeros(())
         for offset in offsets(self.config.window_size):
@@ -315,7 +315,7 @@ class EduWordVectorsForCBOW(WindowHead):
 
     def hidden_states(self, embeddings: Tensor, window_sizes: Tensor, mask: Tensor) -> Tensor:
         if self.config.window_implementation == "fused":
-            band = window_band(window_sizes, mask).to(embeddings.dtype)  # (B, T, T)
+            band = _window_band(window_sizes, mask).to(embeddings.dtype)  # (B, T, T)
             total, counts = band @ embeddings, band.sum(dim=-1, keepdim=True)
         else:
             total, counts = torch.zeros_like(embeddings), torch.zeros_like(embeddings[..., :1])

@@ -72,6 +72,10 @@ class RecipeArguments:
     freeze_body: bool = _option(
         False, "With --init-from: train the new head alone; the loaded model keeps its weights, and has no dropout."
     )
+    embeddings: str | None = _option(
+        None,
+        "Word vectors that the embeddings start from, by token: a run, or a file of word2vec, GloVe or gensim.",
+    )
     resume: bool = _option(False, "Resume from the last checkpoint in the output folder.")
     overwrite: bool = _option(False, "Delete the run in the output folder first.")
     num_proc: int | None = _option(None, "Number of processes for preprocessing.")
@@ -79,6 +83,7 @@ class RecipeArguments:
         None, "Licence of the weights for the model card, as the Hub names it: apache-2.0, mit, ..."
     )
     notes: dict = field(default_factory=dict, init=False)  # the preset's facts about its data
+    words: list = field(default_factory=list, init=False)  # of the tokens, by id: what --embeddings looks up
     recipe: str = field(default="", init=False)  # the recipe's file name
     argv: list = field(default_factory=list, init=False)  # the flags of the command line
 
@@ -97,6 +102,8 @@ class RecipeArguments:
             raise ValueError("--freeze_body needs --init-from with its weights: a frozen body must know something")
         if self.size is not None and self.init_from is not None:
             raise ValueError(f"--init-from {self.init_from} has its own size; leave out --size {self.size}")
+        if self.embeddings is not None and self.init_from is not None:
+            raise ValueError(f"--init-from {self.init_from} has its own embeddings; leave out --embeddings")
         if self.resume and self.overwrite:
             raise ValueError("--resume continues a run and --overwrite deletes it; give one of them")
 

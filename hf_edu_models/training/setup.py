@@ -21,6 +21,7 @@ from ..data.corpora import load_corpus
 from ..data.notes import note
 from ..data.pretraining import build_nsp_pairs
 from ..data.tokenization import train_tokenizer
+from ..data.word_vectors import plain_words
 from ..manifest import check_undamaged
 from ..models.configuration_base import unknown_setting
 from ..tasks import TASKS
@@ -127,6 +128,12 @@ def _has_labels(dataset: Any) -> bool:
 
 def tokenizer_for(args: RecipeArguments, corpus: Any, rung: str, min_frequency: int = 1) -> Any:
     """The tokenizer of `--init-from`, or one that is trained on the corpus (of a stream: on its first rows)."""
+    tokenizer = _tokenizer_for(args, corpus, rung, min_frequency)
+    args.words = plain_words(tokenizer)
+    return tokenizer
+
+
+def _tokenizer_for(args: RecipeArguments, corpus: Any, rung: str, min_frequency: int) -> Any:
     if args.init_from is None:
         if is_stream(corpus["train"]):
             corpus = {"train": _in_memory(corpus["train"].take(_TOKENIZER_ROWS))}
@@ -155,7 +162,7 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
     """A new model, or the one of `--init-from` with this head; `--model` then changes everything but sizes."""
     _check_names(config, args.model)
     if args.init_from is None:
-        return _build(auto_class, config)
+        return _with_embeddings(_build(auto_class, config), args)
     own = load_config(args.init_from)
     if own.model_type != config.model_type:
         raise ValueError(
@@ -196,6 +203,22 @@ def _freeze_body(model: PreTrainedModel) -> None:
             module.p = 0.0
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ValueError(f"{type(model).__name__} has no weights above its body to train; leave out --freeze_body")
+
+
+def _with_embeddings(model: PreTrainedModel, args: RecipeArguments) -> PreTrainedModel:
+    """The model with the embeddings of `--embeddings` for the tokens that have some there."""
+    if args.embeddings is None:
+        return model
+    from ..convert.word_vectors import copy_vectors, read_vectors
+
+    found = copy_vectors(model, args.words, read_vectors(args.embeddings))
+    total = sum(word is not None for word in args.words)
+    if not found:
+        raise ValueError(
+            f"none of the {total:,} tokens is in {args.embeddings}; use a word tokenizer, or other vectors"
+        )
+    note(f"the embeddings of {found:,} of {total:,} tokens ({found / total:.0%}) start from {args.embeddings}")
+    return model
 
 
 def _set(config: Any, settings: dict[str, Any]) -> None:
