@@ -97,7 +97,8 @@ def _read_text(path: Path, has_header: bool) -> WordVectors:
 def _read_binary(path: Path) -> WordVectors:
     with path.open("rb") as file:
         count, size = map(int, file.readline().split())
-        words, vectors = [], np.empty((count, size), np.float32)
+        words: list[str] = []
+        vectors: Any = np.empty((count, size), np.float32)
         for row in range(count):
             letters = bytearray()
             while (letter := file.read(1)) not in (b" ", b"") and len(letters) < _LONGEST_WORD:

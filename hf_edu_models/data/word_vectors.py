@@ -66,7 +66,7 @@ def encode_words(
 
 def count_words(rows: Any, vocab_size: int) -> np.ndarray:
     """How often each token occurs."""
-    counts = np.zeros(vocab_size, np.int64)
+    counts: Any = np.zeros(vocab_size, np.int64)
     for batch in rows.iter(batch_size=_ROWS_AT_ONCE):
         counts += np.bincount(np.concatenate([np.asarray(ids) for ids in batch["input_ids"]]), minlength=vocab_size)
     return counts
@@ -160,7 +160,7 @@ class DataCollatorForPairs:
         longest = max(len(feature["counts"]) for feature in features)
         batch = {}
         for name, fill, dtype in (("input_ids", 0, np.int64), ("labels", -100, np.int64), ("counts", 1, np.float32)):
-            rows = np.full((len(features), longest), fill, dtype)
+            rows: Any = np.full((len(features), longest), fill, dtype)
             for row, feature in zip(rows, features, strict=True):
                 row[: len(feature[name])] = feature[name]
             batch[name] = torch.from_numpy(rows)
@@ -201,10 +201,10 @@ def _near_pairs(rows: Any, window_size: int) -> Iterator[tuple[np.ndarray, np.nd
     for batch in rows.iter(batch_size=_ROWS_AT_ONCE):
         texts = [np.asarray(ids) for ids in batch["input_ids"]]
         words = np.concatenate(texts)
-        row_of = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
+        row_of: Any = np.repeat(np.arange(len(texts)), [len(text) for text in texts])
         found = []
         for distance in range(1, min(window_size, len(words) - 1) + 1):
             same = row_of[:-distance] == row_of[distance:]
             left, right = words[:-distance][same], words[distance:][same]
             found.append((left, right, np.full(len(left), 1 / distance)))
-        yield tuple(np.concatenate(column) for column in zip(*found, strict=True))  # type: ignore[misc]
+        yield tuple(np.concatenate(column) for column in zip(*found, strict=True))

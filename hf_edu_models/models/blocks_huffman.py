@@ -49,6 +49,9 @@ class HuffmanTree(nn.Module):
     `node_proj` has the vectors u_n of the inner nodes. Until `set_counts`, all words count the same.
     """
 
+    nodes: Tensor
+    codes: Tensor
+
     def __init__(self, vocab_size: int, hidden_size: int, longest: int):
         super().__init__()
         self.node_proj = nn.Linear(hidden_size, max(vocab_size - 1, 1), bias=False)
@@ -68,7 +71,7 @@ class HuffmanTree(nn.Module):
     def forward(self, hidden_states: Tensor) -> Tensor:
         """The log-probability of every word."""
         turns = F.logsigmoid(torch.stack([self.node_proj(hidden_states), -self.node_proj(hidden_states)], dim=-1))
-        result = 0.0
+        result = hidden_states.new_zeros(())
         for node, code in zip(self.nodes.t().long(), self.codes.t(), strict=True):
             result = result + turns[..., node, (code < 0).long()] * (code != 0)
         return result

@@ -51,6 +51,9 @@ class SubwordEmbedding(nn.Embedding):
     As in fastText, each of them gets the whole gradient of the word, as if it were their sum.
     """
 
+    ngram_ids: Tensor
+    ngram_starts: Tensor
+
     def __init__(self, config):
         super().__init__(config.vocab_size, config.hidden_size)
         self.ngrams = nn.Embedding(config.num_buckets, config.hidden_size)

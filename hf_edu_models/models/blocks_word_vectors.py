@@ -8,6 +8,8 @@ vocabulary. `modeling_word_vectors.py` has the equations; a test holds the gradi
 Shapes: B blocks, T words in each, D size of a vector, K negatives, P = B T positions.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -39,7 +41,8 @@ class InputVectors:
     """Reads and updates the input vectors of words; with n-grams, a word's vector is the mean of its parts."""
 
     def __init__(self, embeddings: nn.Embedding):
-        self.embeddings, self.has_parts = embeddings, isinstance(embeddings, SubwordEmbedding)
+        self.embeddings: Any = embeddings
+        self.has_parts = isinstance(embeddings, SubwordEmbedding)
 
     def read(self, ids: Tensor) -> Tensor:
         weight = self.embeddings.weight

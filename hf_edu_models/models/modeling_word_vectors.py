@@ -12,6 +12,7 @@ Shapes: B batch, T time steps, D size of a vector, V vocabulary, K negatives.
 """
 
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -177,7 +178,7 @@ class WindowHead(EduWordVectorsPreTrainedModel):
             total = self.total_loss(losses, hidden_states, targets, window_sizes, sorted_mask)
             loss = mean_over_labels(total, targets, num_items_in_batch)
         if not skip_logits:
-            states = hidden_states if order is None else undo_reorder(hidden_states, order, mask)
+            states = hidden_states if order is None or mask is None else undo_reorder(hidden_states, order, mask)
             logits = self.predict(states)
         return head_output(MaskedLMOutput, outputs, loss=loss, logits=logits)
 
@@ -251,7 +252,7 @@ class SoftmaxLosses(PairLosses):
 class NegativeSamplingLosses(PairLosses):
     """-log sigmoid(v'_w . h) - sum over k negatives of log sigmoid(-v'_n . h), Eq. (4)"""
 
-    def __init__(self, lm_head: nn.Module, hidden_states: Tensor, negative_ids: Tensor, num_negatives: int):
+    def __init__(self, lm_head: Any, hidden_states: Tensor, negative_ids: Tensor, num_negatives: int):
         self.lm_head = lm_head
         rows = negative_ids[:, None, :].expand(-1, hidden_states.shape[1], -1)
         scores = self._scores(hidden_states, negative_ids, rows)  # (B, T, K)

@@ -58,7 +58,7 @@ class WordVectorsTrainer(EduTrainer):
         with torch.no_grad():
             loss = model(**{name: values[:_BLOCKS_AT_ONCE] for name, values in batch.items()}).loss
         (self._update_pairs if self.objective == "glove" else self._update_blocks)(model, batch, rate)
-        self._is_finite = torch.isfinite(loss) & self._is_finite
+        self._is_finite = self._is_finite and bool(torch.isfinite(loss))
         self._check_loss(self.state.global_step + 1)
         return loss
 
