@@ -11,10 +11,8 @@ import pytest
 
 PACKAGE = Path(__file__).parent.parent / "hf_edu_models"
 HEAVY = ("torch", "transformers", "datasets", "matplotlib")
-ABOVE = {"training", "experiments", "explain", "convert", "hub", "lab", "doctor", "cli"}  # of data and metrics
-SIBLINGS = {"explain", "convert", "hub", "lab", "doctor"}
-ABOVE = {"training", "experiments", "explain", "convert", "hub", "doctor", "serve", "cli"}  # of data and metrics
-SIBLINGS = {"explain", "convert", "hub", "doctor"}
+ABOVE = {"training", "experiments", "explain", "convert", "hub", "lab", "serve", "doctor", "cli"}  # of data, metrics
+SIBLINGS = {"explain", "convert", "hub", "lab", "doctor"}  # serve answers with what explain computes
 
 
 def imported_modules(tree: ast.AST, parents: list[str]):
