@@ -11,6 +11,7 @@ from . import (
     data,
     demo,
     doctor,
+    draw,
     encode,
     evaluate,
     explain,
@@ -58,6 +59,7 @@ app.command()(generate.generate)
 app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
 app.command()(predict.predict)
 app.command()(encode.encode)
+app.command()(draw.draw)
 app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure_trained.app, name="figure")

@@ -10,6 +10,8 @@ _NAMES = {
     "attention.page": ("write_page",),
     "attention.pictures": ("draw_attention",),
     "attention.text": ("TextWeights", "text_weights", "write_text_page"),
+    "architecture.drawing": ("draw_architecture",),
+    "architecture.parts": ("Part", "config_of", "find_parts"),
     "alignment.word_alignment": ("Alignment", "LayerScore", "align", "best_layer", "score_links", "symmetrize"),
     "alignment.pictures": ("draw_alignments", "draw_layers"),
     "alignment.links": ("diagonal_links", "from_pharaoh", "merge_links", "to_pharaoh"),
