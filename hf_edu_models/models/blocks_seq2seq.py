@@ -76,12 +76,15 @@ class Seq2SeqHead(SearchedGeneration):
         output_hidden_states: bool | None = None,
         skip_logits: bool | None = None,
         num_items_in_batch: Tensor | int | None = None,
+        teacher_forcing_ratio: float | None = None,
         **kwargs,
     ) -> Seq2SeqLMOutput:
         """
         Args:
             labels: target token ids, -100 to ignore; `decoder_input_ids` are made of them unless given.
             skip_logits: compute the loss without returning logits; the default in training with labels.
+            teacher_forcing_ratio: in training, the probability that a position reads the reference's token rather than
+                the model's own; default that of the configuration, or 1.
             kwargs: for `self.model`.
         """
         if labels is not None:
@@ -97,8 +100,14 @@ class Seq2SeqHead(SearchedGeneration):
         if encoder_outputs is None:
             encoder = self.get_encoder()
             encoder_outputs = encoder(input_ids, attention_mask, inputs_embeds, **output_flags, return_dict=True)
-        if is_training_step and decoder_input_ids is not None:
-            decoder_input_ids = self.training_decoder_inputs(decoder_input_ids, encoder_outputs, attention_mask)
+        if teacher_forcing_ratio is None:
+            teacher_forcing_ratio = getattr(self.config, "teacher_forcing_ratio", 1.0)
+        if not 0 <= teacher_forcing_ratio <= 1:
+            raise ValueError(f"teacher_forcing_ratio must be from 0 to 1, got {teacher_forcing_ratio}")
+        if is_training_step and decoder_input_ids is not None and teacher_forcing_ratio < 1:
+            decoder_input_ids = self.sample_decoder_inputs(
+                decoder_input_ids, encoder_outputs, attention_mask, teacher_forcing_ratio
+            )
         outputs = self.model(
             attention_mask=attention_mask,
             decoder_input_ids=decoder_input_ids,
@@ -148,11 +157,44 @@ class Seq2SeqHead(SearchedGeneration):
         source = self.model.prepare_source(source, mask)
         return RecurrentStepper(logits, cache, num_beams, embed_tokens, self.model.advance, self.lm_head, source)
 
-    def training_decoder_inputs(
-        self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None
+    def sample_decoder_inputs(
+        self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None, teacher_forcing_ratio: float
     ) -> Tensor:
-        """Teacher forcing: in training the decoder reads the reference."""
-        return decoder_input_ids
+        """The reference with some of its tokens replaced by predictions; of a recurrent decoder step by step."""
+        return scheduled_sampling(self, decoder_input_ids, encoder_outputs, attention_mask, teacher_forcing_ratio)
+
+
+def _draw_reference(decoder_input_ids: Tensor, teacher_forcing_ratio: float) -> Tensor:
+    """Where the reference is kept, (B, T): always at the start token."""
+    is_reference = torch.rand_like(decoder_input_ids, dtype=torch.float32) < teacher_forcing_ratio  # (B, T)
+    is_reference[:, 0] = True
+    return is_reference
+
+
+@torch.no_grad()
+def two_pass_sampling(
+    head: Seq2SeqHead,
+    decoder_input_ids: Tensor,
+    encoder_outputs,
+    attention_mask: Tensor | None,
+    teacher_forcing_ratio: float,
+) -> Tensor:
+    """Mihaylova & Martins 2019, arXiv:1906.07651: scheduled sampling for decoders that read all positions at once.
+
+    A first pass reads the reference and predicts every position; the second reads a mix of both. So a prediction never
+    follows another one. Of the paper's variants, this is the most likely token, with no gradient through the first pass.
+    """
+    is_reference = _draw_reference(decoder_input_ids, teacher_forcing_ratio)
+    outputs = head.model(
+        attention_mask=attention_mask,
+        decoder_input_ids=decoder_input_ids,
+        encoder_outputs=encoder_outputs,
+        use_cache=False,
+        return_dict=True,
+    )
+    predicted = head.lm_head(outputs.last_hidden_state).argmax(dim=-1)  # (B, T)
+    predicted = torch.cat([decoder_input_ids[:, :1], predicted[:, :-1]], dim=1)  # (B, T)
+    return torch.where(is_reference, decoder_input_ids, predicted)
 
 
 @torch.no_grad()
@@ -168,8 +210,7 @@ def scheduled_sampling(
     Each position keeps the reference's token with probability `teacher_forcing_ratio`, and otherwise gets the most
     likely token after what was fed so far. The choice has no gradient, so it is made first and then fed as usual.
     """
-    is_reference = torch.rand_like(decoder_input_ids, dtype=torch.float32) < teacher_forcing_ratio  # (B, T)
-    is_reference[:, 0] = True
+    is_reference = _draw_reference(decoder_input_ids, teacher_forcing_ratio)
     fed, cache = [decoder_input_ids[:, :1]], None
     for position in range(1, decoder_input_ids.shape[1]):
         outputs = head.model(

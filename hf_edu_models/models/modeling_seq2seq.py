@@ -20,7 +20,7 @@ from .blocks_dropout import Dropout
 from .blocks_readout import MaxoutReadout
 from .blocks_recurrent import CELLS, RecurrentStack, State, init_uniformly
 from .blocks_recurrent_seq2seq import RecurrentEncoder, RecurrentSeq2SeqModel
-from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, scheduled_sampling
+from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods
 from .blocks_state_checks import check_encoded, check_state
 from .configuration_seq2seq import EduSeq2SeqConfig
 
@@ -176,12 +176,3 @@ class EduSeq2SeqForConditionalGeneration(Seq2SeqHead, EduSeq2SeqPreTrainedModel,
         self.model = EduSeq2SeqModel(config)
         self.lm_head = nn.Linear(config.readout_size, config.vocab_size, bias=False)
         self.post_init()
-
-    def training_decoder_inputs(
-        self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None
-    ) -> Tensor:
-        """Scheduled sampling if `teacher_forcing_ratio` is below 1."""
-        ratio = self.config.teacher_forcing_ratio
-        if ratio == 1:
-            return decoder_input_ids
-        return scheduled_sampling(self, decoder_input_ids, encoder_outputs, attention_mask, ratio)

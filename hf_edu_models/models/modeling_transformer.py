@@ -25,7 +25,7 @@ from .blocks_dropout import Dropout
 from .blocks_fast_step import TransformerStepper, can_read_weights
 from .blocks_packing import reject_packing
 from .blocks_positions import SinusoidalPositions
-from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, embed_decoder_inputs
+from .blocks_seq2seq import Seq2SeqHead, Seq2SeqMethods, embed_decoder_inputs, two_pass_sampling
 from .blocks_state_checks import (
     check_attention_cache,
     check_encoded,
@@ -302,6 +302,11 @@ class EduTransformerForConditionalGeneration(Seq2SeqHead, EduTransformerPreTrain
             return None
         mask = inputs.get("attention_mask")
         return TransformerStepper(decoder, embed_tokens, self.lm_head, prompts, num_beams, source, mask)
+
+    def sample_decoder_inputs(
+        self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None, teacher_forcing_ratio: float
+    ) -> Tensor:
+        return two_pass_sampling(self, decoder_input_ids, encoder_outputs, attention_mask, teacher_forcing_ratio)
 
     def attention_penalties(self, outputs: Seq2SeqModelOutput, attention_mask: Tensor | None, labels: Tensor) -> Tensor:
         """Of the target, positions that have a label count."""

@@ -20,6 +20,7 @@ from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
 from .flags import build_parser, expand_flags, flag_value, unknown_flag
 from .presets import load_preset, preset_names
+from .teacher_forcing import check_schedule
 
 _OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
 _MIXED_PRECISION = ("auto", "no", "bf16")
@@ -229,6 +230,12 @@ class RunArguments(Seq2SeqTrainingArguments):
     layer_lr_decay: float = _option(
         1.0, "Learning rate of a layer as a fraction of that of the layer above (ULMFiT: 1/2.6)."
     )
+    teacher_forcing: str | None = _option(
+        None,
+        "Scheduled sampling: how the probability that a decoder reads the reference's token falls during training: "
+        "constant, linear, exponential or inverse_sigmoid. Without it the decoder always reads the reference.",
+    )
+    teacher_forcing_end: float = _option(0.5, "With --teacher_forcing: the probability at the last step.")
     unfreeze_every: float = _option(
         0.0, "Gradual unfreezing: unfreeze one more layer, from the top, every N epochs; 0 trains all layers."
     )
@@ -261,6 +268,8 @@ class RunArguments(Seq2SeqTrainingArguments):
             read_choice(self.cpu_kernels)
         if self.average_checkpoints < 0 or self.early_stopping_patience < 0 or self.unfreeze_every < 0:
             raise ValueError("average_checkpoints, early_stopping_patience and unfreeze_every must be 0 or more")
+        if self.teacher_forcing is not None:
+            check_schedule(self.teacher_forcing, self.teacher_forcing_end)
         if not 0 < self.layer_lr_decay <= 1:
             raise ValueError(f"layer_lr_decay must be above 0 and at most 1, got {self.layer_lr_decay}")
         if self.max_minutes is not None and self.max_minutes <= 0:

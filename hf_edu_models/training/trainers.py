@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 import time
 from collections.abc import Iterator
@@ -38,6 +39,7 @@ from .resumable_batches import (
     innermost_sampler,
 )
 from .sharding import gathered_weights
+from .teacher_forcing import SCHEDULES
 from .termination import RunTerminated, Termination, defer_sigterm
 
 _AnyTrainer: Any = object  # to the type checker, a class with every attribute of the Trainer that a mixin is mixed into
@@ -118,6 +120,11 @@ class ResumableTrainerMixin(_AnyTrainer):
         self._is_saving = False
         self._is_finite = True
         self.termination, self.is_terminated = Termination(), False
+        if getattr(self.args, "teacher_forcing", None) and not _reads_its_predictions(self.model):
+            raise ValueError(
+                f"--teacher_forcing is for decoders with a source, but {type(self.model).__name__} has none; leave it "
+                "out"
+            )
         if getattr(self.args, "early_stopping_patience", 0):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
         if getattr(self.args, "unfreeze_every", 0):
@@ -429,6 +436,12 @@ class ResumableTrainerMixin(_AnyTrainer):
         self.accelerator.wait_for_everyone()
 
 
+def _reads_its_predictions(model: Any) -> bool:
+    """Whether `forward` takes the probability of teacher forcing."""
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model  # inside of an adapter
+    return "teacher_forcing_ratio" in inspect.signature(model.forward).parameters
+
+
 @contextmanager
 def _explain_unreadable(checkpoint: str | None, part: str) -> Iterator[None]:
     """One sentence instead of torch's page if a part of a checkpoint is not what this run has saved."""
@@ -461,7 +474,24 @@ class EduTrainer(ResumableTrainerMixin, PushWithCardMixin, Trainer):
 
 
 class EduSeq2SeqTrainer(ResumableTrainerMixin, PushWithCardMixin, Seq2SeqTrainer):
-    """Trainer for encoder-decoder models."""
+    """Trainer for encoder-decoder models, with a schedule of teacher forcing."""
+
+    def teacher_forcing_ratio(self) -> float | None:
+        """The probability of the current step, which depends on its number alone; None without a schedule."""
+        name = getattr(self.args, "teacher_forcing", None)
+        if name is None:
+            return None
+        return SCHEDULES[name](self.state.global_step, self.state.max_steps - 1, self.args.teacher_forcing_end)
+
+    def training_step(self, model, inputs, num_items_in_batch=None):
+        ratio = self.teacher_forcing_ratio()
+        if ratio is not None:
+            inputs = {**inputs, "teacher_forcing_ratio": ratio}
+        return super().training_step(model, inputs, num_items_in_batch)
+
+    def log(self, logs: dict[str, Any], start_time: float | None = None) -> None:
+        ratio = self.teacher_forcing_ratio() if "loss" in logs else None
+        super().log(logs if ratio is None else logs | {"teacher_forcing_ratio": ratio}, start_time)
 
     def prediction_step(self, *args: Any, **kwargs: Any) -> Any:
         """Protect the model's generation config: Trainer writes all defaults into it, among them a length of 20."""

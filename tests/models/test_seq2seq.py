@@ -104,7 +104,7 @@ def test_scheduled_sampling_in_training_only():
     reference = model.prepare_decoder_input_ids_from_labels(inputs["labels"])
     encoder_outputs = model.get_encoder()(inputs["input_ids"])
     model.train()
-    fed = model.training_decoder_inputs(reference, encoder_outputs, None)
+    fed = model.sample_decoder_inputs(reference, encoder_outputs, None, 0.5)
     assert torch.equal(fed[:, 0], reference[:, 0])
     kept = (fed == reference)[:, 1:].float().mean().item()
     assert 0.4 < kept < 0.62, "half are the reference's, and a few of the model's own agree"

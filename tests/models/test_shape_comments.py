@@ -115,7 +115,9 @@ def run_everything():
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)
     forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
-    forgetful(input_ids=random_ids(BATCH, SOURCE), labels=random_ids(BATCH, LENGTH))
+    for model in (forgetful, CASES["transformer"].build().train()):
+        pairs = {"input_ids": random_ids(BATCH, SOURCE), "labels": random_ids(BATCH, LENGTH)}
+        model(**pairs, teacher_forcing_ratio=0.5)
 
 
 def traced(tracer, run):

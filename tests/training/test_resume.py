@@ -62,6 +62,7 @@ KILLS = {
     "accumulated states": (8,),
     "early stopping": (10,),
     "tasks": (2, 8),
+    "teacher forcing": (8,),
     "unfreezing": (8,),
     "streamed": (2, 8, 17),
     "streamed states": (8,),

@@ -184,6 +184,10 @@ CASES = {
     "shared pairs": (lambda args: translating(args, rows=24), {"num_train_epochs": 3}),
     "shared buckets": (lambda args: translating(args, translator("bahdanau"), 60), {"max_tokens": 40}),
     "tasks": (joint, {"num_train_epochs": 3, "gradient_accumulation_steps": 2}),
+    "teacher forcing": (
+        lambda args: translating(args, translator("bahdanau")),
+        {"num_train_epochs": 3, "teacher_forcing": "linear", "teacher_forcing_end": 0.2},
+    ),
     "unfreezing": (translating, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
 }
 
