@@ -24,9 +24,10 @@ from transformers import (
 
 from hf_edu_models import EduRecurrentConfig
 from hf_edu_models.data import collator_for, contiguous_streams, encode_corpus
-from hf_edu_models.metrics import compute_metrics_for
+from hf_edu_models.metrics import compute_metrics_for, preprocess_logits_for
 from hf_edu_models.training import (
     EduTrainer,
+    ProfessorForcingTrainer,
     TruncatedBPTTTrainer,
     continued_texts,
     corpus_for,
@@ -48,6 +49,8 @@ def main(args, training_args):
     }
     corpus = corpus_for(args, tasks=trainings)
     task = task_of(corpus)
+    if training_args.professor_forcing:
+        trainings["language_modeling"] = train_with_professor
     run = start_run(args, training_args, task, corpus)
     tokenizer = tokenizer_for(args, corpus, rung="recurrent")
     trainings[task](run, corpus, tokenizer, args.model)
@@ -84,6 +87,24 @@ def train_language_model(run, corpus, tokenizer, settings):
     )
     trainer.train(resume_from_checkpoint=run.checkpoint)
     finish_run(run, trainer, "language_modeling", corpus, streams, tokenizer, samples=continued_texts(corpus))
+
+
+def train_with_professor(run, corpus, tokenizer, settings):
+    """A language model whose states on its own samples are to look like those on real text (Goyal et al. 2016)."""
+    model = model_for(AutoModelForCausalLM, EduRecurrentConfig.for_tokenizer(tokenizer, **settings), run.args)
+    blocks = encode_corpus(corpus, tokenizer, task="language_modeling", max_length=run.args.max_length)
+    trainer = ProfessorForcingTrainer(
+        model=model,
+        args=run.training_args,
+        train_dataset=blocks["train"],
+        eval_dataset=blocks["validation"],
+        data_collator=collator_for("language_modeling", tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=compute_metrics_for("language_modeling"),
+        preprocess_logits_for_metrics=preprocess_logits_for("language_modeling"),
+    )
+    trainer.train(resume_from_checkpoint=run.checkpoint)
+    finish_run(run, trainer, "language_modeling", corpus, blocks, tokenizer, samples=continued_texts(corpus))
 
 
 def train_classifier(run, corpus, tokenizer, settings):

@@ -15,6 +15,7 @@ from hf_edu_models.data import collator_for, encode_corpus
 from hf_edu_models.metrics import compute_metrics_for
 from hf_edu_models.training import (
     EduSeq2SeqTrainer,
+    ProfessorForcingTrainer,
     corpus_for,
     finish_run,
     launch,
@@ -36,7 +37,8 @@ def main(args, training_args):
 
     training_args.predict_with_generate = True
     training_args.generation_max_length = training_args.generation_max_length or args.max_length
-    trainer = EduSeq2SeqTrainer(
+    trainer_class = ProfessorForcingTrainer if training_args.professor_forcing else EduSeq2SeqTrainer
+    trainer = trainer_class(
         model=model,
         args=training_args,
         train_dataset=encoded["train"],

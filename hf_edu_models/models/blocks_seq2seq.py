@@ -182,7 +182,7 @@ def two_pass_sampling(
     """Mihaylova & Martins 2019, arXiv:1906.07651: scheduled sampling for decoders that read all positions at once.
 
     A first pass reads the reference and predicts every position; the second reads a mix of both. So a prediction never
-    follows another one. Of the paper's variants, this is the most likely token, with no gradient through the first pass.
+    follows another one. Of the paper's variants, this is the most likely token, without gradients in the first pass.
     """
     is_reference = _draw_reference(decoder_input_ids, teacher_forcing_ratio)
     outputs = head.model(

@@ -18,6 +18,7 @@ _HOMES = {
     "evaluate_split": "evaluation",
     "main_score": "evaluation",
     "translation_scores": "..metrics.scorers",
+    "ProfessorForcingTrainer": "professor_forcing",
     "GradualUnfreezing": "fine_tuning",
     "layer_groups": "fine_tuning",
     "configure_malloc": "malloc",

@@ -236,6 +236,11 @@ class RunArguments(Seq2SeqTrainingArguments):
         "constant, linear, exponential or inverse_sigmoid. Without it the decoder always reads the reference.",
     )
     teacher_forcing_end: float = _option(0.5, "With --teacher_forcing: the probability at the last step.")
+    professor_forcing: float = _option(
+        0.0,
+        "Professor forcing (recurrent, seq2seq, bahdanau): weight of the loss by which hidden states of a model that reads "
+        "its own predictions are to look like those of one that reads the reference; 0 for none.",
+    )
     unfreeze_every: float = _option(
         0.0, "Gradual unfreezing: unfreeze one more layer, from the top, every N epochs; 0 trains all layers."
     )
@@ -270,6 +275,8 @@ class RunArguments(Seq2SeqTrainingArguments):
             raise ValueError("average_checkpoints, early_stopping_patience and unfreeze_every must be 0 or more")
         if self.teacher_forcing is not None:
             check_schedule(self.teacher_forcing, self.teacher_forcing_end)
+        if self.professor_forcing < 0:
+            raise ValueError(f"professor_forcing must be 0 or more, got {self.professor_forcing}")
         if not 0 < self.layer_lr_decay <= 1:
             raise ValueError(f"layer_lr_decay must be above 0 and at most 1, got {self.layer_lr_decay}")
         if self.max_minutes is not None and self.max_minutes <= 0:

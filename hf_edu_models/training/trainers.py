@@ -103,6 +103,7 @@ class ResumableTrainerMixin(_AnyTrainer):
     """What our trainers add to transformers' own; it comes before them in the bases."""
 
     args: RunArguments
+    is_professor = False  # whether it is a `ProfessorForcingTrainer`
 
     def __init__(self, *args: Any, callbacks: list | None = None, **kwargs: Any):
         super().__init__(*args, callbacks=[RunStateCallback(), *(callbacks or [])], **kwargs)
@@ -124,6 +125,10 @@ class ResumableTrainerMixin(_AnyTrainer):
             raise ValueError(
                 f"--teacher_forcing is for decoders with a source, but {type(self.model).__name__} has none; leave it "
                 "out"
+            )
+        if getattr(self.args, "professor_forcing", 0) and not self.is_professor:
+            raise ValueError(
+                "--professor_forcing is for language models of recurrent, and for seq2seq and bahdanau; leave it out"
             )
         if getattr(self.args, "early_stopping_patience", 0):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))

@@ -63,6 +63,7 @@ KILLS = {
     "early stopping": (10,),
     "tasks": (2, 8),
     "teacher forcing": (8,),
+    "professor forcing": (8,),
     "unfreezing": (8,),
     "streamed": (2, 8, 17),
     "streamed states": (8,),

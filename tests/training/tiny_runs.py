@@ -17,7 +17,14 @@ from transformers import DataCollatorForSeq2Seq, PreTrainedTokenizerFast, Traine
 import hf_edu_models
 from hf_edu_models.data import DataCollatorForPreTraining
 from hf_edu_models.data.streaming import StreamedExamples
-from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, MultiTaskTrainer, TaskOfRun, TruncatedBPTTTrainer
+from hf_edu_models.training import (
+    EduSeq2SeqTrainer,
+    EduTrainer,
+    MultiTaskTrainer,
+    ProfessorForcingTrainer,
+    TaskOfRun,
+    TruncatedBPTTTrainer,
+)
 from hf_edu_models.training.arguments import RecipeArguments, RunArguments
 from hf_edu_models.training.run import start_run
 
@@ -92,6 +99,18 @@ def translating(training_args, model=None, rows=22, metrics=None):
     return EduSeq2SeqTrainer(
         model, training_args, **data, data_collator=collator, processing_class=tokenizer(), compute_metrics=metrics
     )
+
+
+def taught(training_args, kind: str = "seq2seq"):
+    """By professor forcing: an encoder-decoder, or a language model."""
+    torch.manual_seed(training_args.seed)
+    options = {"data_collator": DataCollatorForSeq2Seq(tokenizer()), "processing_class": tokenizer()}
+    if kind == "seq2seq":
+        config = hf_edu_models.EduSeq2SeqConfig(**RECURRENT, num_hidden_layers=1)
+        model, rows = hf_edu_models.EduSeq2SeqForConditionalGeneration(config), pairs(22)
+    else:
+        model, rows = language_model(), pairs(22).map(lambda row: {"labels": row["input_ids"]})
+    return ProfessorForcingTrainer(model, training_args, train_dataset=rows, eval_dataset=rows, **options)
 
 
 def streamed_states():
@@ -184,6 +203,7 @@ CASES = {
     "shared pairs": (lambda args: translating(args, rows=24), {"num_train_epochs": 3}),
     "shared buckets": (lambda args: translating(args, translator("bahdanau"), 60), {"max_tokens": 40}),
     "tasks": (joint, {"num_train_epochs": 3, "gradient_accumulation_steps": 2}),
+    "professor forcing": (taught, {"num_train_epochs": 3, "gradient_accumulation_steps": 2, "professor_forcing": 0.5}),
     "teacher forcing": (
         lambda args: translating(args, translator("bahdanau")),
         {"num_train_epochs": 3, "teacher_forcing": "linear", "teacher_forcing_end": 0.2},
