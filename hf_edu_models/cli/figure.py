@@ -65,6 +65,31 @@ def bleu_by_length(
 
 
 @app.command()
+def exposure(
+    runs: Annotated[list[str], typer.Argument(help="Runs that write text: translation or language models.")],
+    dataset: Annotated[str | None, typer.Option(help="Other data than the runs' own.")] = None,
+    source: Source = None,
+    target: Target = None,
+    split: Split = "test",
+    rows: Annotated[int, typer.Option(help="Number of rows of the split.", min=1)] = 500,
+    prompt: Annotated[int, typer.Option(help="Tokens that a language model gets before it writes.", min=1)] = 8,
+    out: FigureAndTable = Path("exposure.png"),
+) -> None:
+    """Exposure bias: errors by position, reading the reference and reading own predictions (Bengio et al. 2015)."""
+    from ..experiments.exposure import draw_exposure, exposure_of, exposure_rows
+    from ..plotting import check_picture_path
+
+    check_picture_path(out)
+    if len(set(runs)) < len(runs):
+        raise ValueError("a run is listed twice; list each once")
+    options: dict[str, Any] = {"dataset": dataset, "source": source, "target": target}
+    found = [exposure_of(run, split, rows, prompt, **options) for run in runs]
+    table = exposure_rows(found)
+    print_table(table, ("run", "position", "rows", "forced", "free"))
+    save_figure_and_values(draw_exposure(found), table, out)
+
+
+@app.command()
 def reversal(
     runs: Annotated[list[Path] | None, typer.Argument(help="Two or more finished runs to compare.")] = None,
     train: Annotated[bool, typer.Option("--train", help="Train two small models instead.")] = False,

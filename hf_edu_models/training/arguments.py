@@ -238,7 +238,7 @@ class RunArguments(Seq2SeqTrainingArguments):
     teacher_forcing_end: float = _option(0.5, "With --teacher_forcing: the probability at the last step.")
     professor_forcing: float = _option(
         0.0,
-        "Professor forcing (recurrent, seq2seq, bahdanau): weight of the loss by which hidden states of a model that reads "
+        "Professor forcing (recurrent, seq2seq, bahdanau): weight of the loss by which states of a model that reads "
         "its own predictions are to look like those of one that reads the reference; 0 for none.",
     )
     unfreeze_every: float = _option(
