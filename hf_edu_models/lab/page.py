@@ -175,8 +175,8 @@ def _choose_checkpoints(models: list[_Model], is_wanted: bool) -> tuple[dict[str
     total = sum(sizes.values())
     if total > _MOST_PARAMETERS:
         raise ValueError(
-            f"{' and '.join(names)} have {total:,} parameters, more than the {_MOST_PARAMETERS:,} that a page can hold; "
-            "give fewer or smaller runs"
+            f"{' and '.join(names)} have {total:,} parameters, more than the {_MOST_PARAMETERS:,} that a page can "
+            "hold; give fewer or smaller runs"
         )
     if not is_wanted:
         return {name: [] for name in names}, 0
