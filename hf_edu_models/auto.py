@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .models.configuration_base import EduConfig
 
 # Sizes of the axes of example inputs; all differ, so that a swapped axis shows.
-AXES = {"batch": 2, "sentences": 3, "choices": 4, "source": 5, "target": 7, "tokens": 7}
+AXES = {"batch": 2, "sentences": 3, "choices": 4, "source": 5, "target": 7, "tokens": 7, "features": 6, "horizon": 9}
 TOKENS = {"input_ids": ("batch", "tokens")}
 _SOURCE_AND_TARGET = {"input_ids": ("batch", "source"), "decoder_input_ids": ("batch", "target")}
 
@@ -50,9 +50,11 @@ class Rung:
         year: of the paper; the recipe is `recipes/YEAR_name.py`, the card `hub_cards/YEAR_name.md`.
         paper: authors and years.
         idea: what is new, in a few words.
-        tokenizer: special tokens and template of its tokenizer, a key of `data.tokenization.TEMPLATES`.
+        tokenizer: special tokens and template of its tokenizer, a key of `data.tokenization.TEMPLATES`; None if it
+            reads no text.
         tiny: configuration of a model that is small enough for tests.
-        inputs: each input of `forward` and its axes, keys of `AXES`.
+        inputs: each input of `forward` that holds token ids, and its axes, keys of `AXES`; a task whose inputs are real
+            numbers names them itself (`tasks.Task.values`).
         lora_targets: names of the modules that PEFT's LoRA adapts unless it is told others.
         variants: more configurations for tests, by name.
     """
@@ -62,7 +64,7 @@ class Rung:
     year: int
     paper: str
     idea: str
-    tokenizer: str
+    tokenizer: str | None
     tiny: Mapping[str, Any]
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKENS)
     lora_targets: tuple[str, ...] = ()
@@ -108,6 +110,20 @@ _ATTENTION = _SMALL | {
 }
 _CLASSIFIERS = ("ForSequenceClassification", "ForTokenClassification")
 LADDER: tuple[Rung, ...] = (
+    Rung(
+        name="kernel",
+        prefix="EduKernel",
+        year=1964,
+        paper="Nadaraya 1964; Watson 1964",
+        idea="a prediction is a weighted mean of what was seen",
+        tokenizer=None,
+        tiny={"input_size": 6, "width": 1.5, "learn_width": True, "num_memories": 11},
+        inputs={},
+        variants={
+            "epanechnikov": TinyVariant({"kernel": "epanechnikov", "width": 3.0}),
+            "projected": TinyVariant({"projection_size": 5, "learn_width": False}),
+        },
+    ),
     Rung(
         name="feedforward",
         prefix="EduFeedForward",

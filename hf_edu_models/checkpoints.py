@@ -24,7 +24,7 @@ from safetensors import SafetensorError
 from .auto import LADDER, Rung, find_rung
 from .manifest import check_undamaged
 from .run_folder import RESULTS, log_history, read_results, read_settings
-from .tasks import TASKS, task_of_class
+from .tasks import task_of_head
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -83,7 +83,7 @@ def load_model(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedMo
     from .models.configuration_base import warn_of_other_ids
 
     config = load_config(name, trust_remote_code)
-    task = TASKS[task_of_class(saved_class(config)) or "feature_extraction"]
+    task = task_of_head(saved_class(config))
     generates = task.auto_class in ("AutoModelForSeq2SeqLM", "AutoModelForCausalLM")
     auto_name = task.auto_class if generates else "AutoModel"
     if config.is_encoder_decoder:
@@ -96,7 +96,7 @@ def load_model(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedMo
 
 
 def load_with_head(name: str, trust_remote_code: bool = False) -> tuple[PreTrainedModel, Any]:
-    """A model in evaluation mode as the class that it was saved as, and its tokenizer."""
+    """A model in evaluation mode as the class that it was saved as, and its tokenizer, None if it reads numbers."""
     import transformers
 
     config = load_config(name, trust_remote_code)
@@ -107,7 +107,13 @@ def load_with_head(name: str, trust_remote_code: bool = False) -> tuple[PreTrain
     if model_class is None:
         _check_has_auto_class(name, config.to_dict(), architecture)
         raise ValueError(f"{name} holds {architecture}, which neither transformers nor this package has")
-    return load_as(model_class, name, trust_remote_code), load_tokenizer(name, trust_remote_code)
+    model = load_as(model_class, name, trust_remote_code)
+    return model, load_tokenizer(name, trust_remote_code) if reads_text(config) else None
+
+
+def reads_text(config: PreTrainedConfig) -> bool:
+    """Whether the saved head has a tokenizer: some tasks read numbers."""
+    return not task_of_head(saved_class(config)).values
 
 
 def saved_class(config: PreTrainedConfig) -> str:

@@ -7,6 +7,7 @@ takes rows with the columns of its task; a prediction is a dictionary that JSON 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -23,7 +24,7 @@ from transformers import (
 
 from .auto import reads_documents
 from .batching import map_by_length
-from .checkpoints import length_limit, load_as, load_config, load_tokenizer, saved_class
+from .checkpoints import length_limit, load_as, load_config, load_tokenizer, reads_text, saved_class
 from .data.collators import DataCollatorForDocuments
 from .data.columns import check_columns, join_columns, known_column
 from .data.local_files import EXTENSIONS, TEXTS, load_local
@@ -53,7 +54,7 @@ class Predictor:
 
     def __init__(self, model: Any, tokenizer: Any, batch_size: int = 32):
         self.model, self.tokenizer, self.batch_size = model, tokenizer, batch_size
-        self.max_length = length_limit(model.config, tokenizer)
+        self.max_length = None if tokenizer is None else length_limit(model.config, tokenizer)
         self.num_truncated = 0
 
     def __call__(self, rows: list[Row]) -> list[Row]:
@@ -146,6 +147,39 @@ class TextClassifier(Predictor):
         probabilities = prediction["probabilities"]
         names = prediction.get("labels", list(probabilities)[:_MAX_LABELS])
         return ", ".join(f"{name} {probabilities[name]:.3f}" for name in names) or "no label"
+
+
+class NumberPredictor(Predictor):
+    """A number for a row of numbers: a line of numbers between spaces or commas, or a row of a table."""
+
+    columns: ClassVar[tuple[str, ...]] = ("features",)
+
+    def _split(self, line: str) -> Row:
+        row = super()._split(line)
+        if isinstance(row.get("features"), str):
+            row["features"] = row["features"].replace(",", " ").split()
+        return row
+
+    def length(self, row: Row) -> int:
+        return len(str(row.get("features", "")))
+
+    def __call__(self, rows: list[Row]) -> list[Row]:
+        inputs = torch.tensor([self._numbers(row["features"]) for row in rows])
+        logits = self.forward({"input_values": inputs})
+        return [{"value": _round(row[0]) if len(row) == 1 else [_round(each) for each in row]} for row in logits]
+
+    def _numbers(self, features: Any) -> list[float]:
+        size = self.model.config.input_size
+        try:
+            numbers = [float(each) for each in (features if isinstance(features, list) else [features])]
+        except (TypeError, ValueError):
+            numbers = []
+        if len(numbers) != size or not all(map(math.isfinite, numbers)):
+            raise ValueError(f"{features!r} is not a row of {size} finite numbers, the features of this model")
+        return numbers
+
+    def format(self, prediction: Row) -> str:
+        return str(prediction["value"])
 
 
 class DocumentClassifier(TextClassifier):
@@ -344,7 +378,8 @@ def load_predictor(
         raise ValueError(f"{name} holds {saved_class(config)}, which {reason}; use hf-edu {task.verb} {name} TEXT")
     model = load_as(getattr(transformers, task.auto_class), name, trust_remote_code).to(torch_device)
     model = set_precision(model, dtype)
-    return predictor_of(model, load_tokenizer(name, trust_remote_code), batch_size)
+    tokenizer = load_tokenizer(name, trust_remote_code) if reads_text(config) else None
+    return predictor_of(model, tokenizer, batch_size)
 
 
 def predictor_of(model: Any, tokenizer: Any, batch_size: int = 32) -> Predictor:

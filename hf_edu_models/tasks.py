@@ -37,7 +37,9 @@ class Task:
         writer: what `hf-edu generate` writes text with.
         predictor: what `hf-edu predict` predicts with, for new texts.
         targets: each label of `forward`, for example inputs: one for every `token` or one for every `row`, and how many
-            values it has (a number, a field of the configuration or an axis of `auto.AXES`).
+            values it has (a number, a field of the configuration or an axis of `auto.AXES`), or `real`: a real number.
+        values: each input of `forward` that holds real numbers, and its axes, keys of `auto.AXES`; a task that has some
+            reads no token ids and needs no tokenizer.
     """
 
     auto_class: str
@@ -59,6 +61,7 @@ class Task:
     writer: str | None = None
     predictor: str | None = None
     targets: Mapping[str, tuple[str, int | str]] = field(default_factory=dict)
+    values: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def code(self, name: str) -> Any:
         """The function or class that a field names: `task.code("collator")`."""
@@ -181,6 +184,22 @@ TASKS: dict[str, Task] = {
         collator="transformers:DataCollatorWithPadding",
         predictor=f"{_PREDICTORS}:TextClassifier",
         **_CLASSIFICATION,
+    ),
+    "regression": Task(
+        auto_class="AutoModel",
+        suffixes=("ForRegression",),
+        summary="predicts a number from numbers",
+        snippet=f"{_SNIPPETS}:regress",
+        pipeline_tag="tabular-regression",
+        columns=("features", "value"),
+        inputs=("features", "value"),
+        encoder=f"{_ENCODERS}:encode_regression",
+        collator=f"{_COLLATORS}:DataCollatorForValues",
+        scorer=f"{_SCORERS}:RegressionScorer",
+        predictor=f"{_PREDICTORS}:NumberPredictor",
+        main_score="mse",
+        targets={"labels": ("row", "real")},
+        values={"input_values": ("batch", "features")},
     ),
     "language_modeling": Task(
         auto_class="AutoModelForCausalLM",

@@ -7,7 +7,7 @@ from hf_edu_models import LADDER
 from hf_edu_models.auto import AXES
 from hf_edu_models.tasks import TASKS, find_task, task_of_class, task_of_head
 
-CODE = ("snippet", "encoder", "collator", "scorer", "writer")
+CODE = ("snippet", "encoder", "collator", "scorer", "writer", "predictor")
 
 
 @pytest.mark.parametrize("name", TASKS)
@@ -18,7 +18,9 @@ def test_every_reference_to_code_resolves(name):
     assert hasattr(transformers, task.auto_class)
     assert set(task.inputs) <= {*task.columns, *task.optional_columns}
     for per, limit in task.targets.values():
-        assert per in ("token", "row") and (limit in ("vocab_size", "num_labels", *AXES) or isinstance(limit, int))
+        assert per in ("token", "row", *AXES)
+        assert limit in ("vocab_size", "num_labels", "real", *AXES) or isinstance(limit, int)
+    assert {axis for axes in task.values.values() for axis in axes} <= set(AXES)
 
 
 def test_every_head_of_the_ladder_has_a_task():
@@ -36,5 +38,5 @@ def test_a_shared_head_belongs_to_the_general_task():
 def test_an_unknown_task_is_named_with_those_that_fit():
     with pytest.raises(ValueError, match=r"task must be one of .*masked_lm.*; got 'poetry'"):
         find_task("poetry")
-    with pytest.raises(ValueError, match=r"must be one of alignment, translation, .*classification; got 'masked_lm'"):
+    with pytest.raises(ValueError, match=r"must be one of alignment, translation, .*classification.*; got 'masked_lm'"):
         find_task("masked_lm", "encoder")

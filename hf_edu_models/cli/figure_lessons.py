@@ -1,4 +1,4 @@
-"""`hf-edu figure`: the lessons, which compute their numbers in seconds and train nothing."""
+"""`hf-edu figure`: the lessons, which compute their numbers in seconds."""
 
 from __future__ import annotations
 
@@ -83,6 +83,20 @@ def descent(
     """Gradient descent, stochastic gradient descent and momentum on a surface."""
     options = {"surface": surface, "learning_rate": learning_rate, "momentum": momentum, "noise": noise}
     _save("descent", out, "descent", **options, steps=steps, seed=seed)
+
+
+@app.command()
+def kernels(
+    width: Annotated[float, typer.Option(help="Width of every kernel.")] = 0.5,
+    noise: Annotated[float, typer.Option(help="Standard deviation of the noise.", min=0.0)] = 0.5,
+    rows: Annotated[int, typer.Option(help="Number of remembered pairs.", min=2)] = 50,
+    dimensions: Annotated[int, typer.Option(help="Number of variables of the function.", min=1)] = 1,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("kernels.png"),
+) -> None:
+    """Attention's ancestor: the same data smoothed by each kernel, and the weights that did it (Nadaraya 1964)."""
+    options = {"width": width, "noise": noise, "rows": rows, "dimensions": dimensions}
+    _save("kernels", out, "kernels", **options, seed=seed)
 
 
 @app.command("rnn-types")

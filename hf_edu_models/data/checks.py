@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 from codecs import BOM_UTF16_BE, BOM_UTF16_LE, getincrementaldecoder
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,24 @@ def check_texts(corpus: Mapping[str, Any], name_of_data: str = "the data") -> No
                 check_filled(split, name, read_column(dataset, name))
             if name == "text" and hasattr(dataset, "data") and not _has_text(dataset):
                 raise ValueError(f"{name_of_data} has no text: all {len(dataset)} rows of {split} are blank")
+
+
+def check_numbers(corpus: Mapping[str, Any], columns: Sequence[str]) -> None:
+    """Raise an error for a column of real numbers, or of lists of them, where a row has none, NaN or another number."""
+    size = None
+    for split, dataset in corpus.items():
+        for name in (name for name in columns if name in dataset.column_names):
+            for row, value in enumerate(read_column(dataset, name)):
+                numbers = value if isinstance(value, list) else [value]
+                is_number = all(isinstance(each, int | float) and math.isfinite(each) for each in numbers)
+                if not (is_number and numbers):
+                    raise ValueError(
+                        f"{name!r} is {value!r} in row {row} of {split} (from 0), but finite numbers are needed; fill "
+                        "it in, or remove the row"
+                    )
+                size = len(numbers) if size is None and isinstance(value, list) else size
+                if isinstance(value, list) and len(numbers) != size:
+                    raise ValueError(f"{name!r} has {len(numbers)} numbers in row {row} of {split}, but {size} before")
 
 
 def _has_text(dataset: Any) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from transformers import (
     DataCollatorForLanguageModeling,
@@ -64,6 +65,20 @@ class DataCollatorForQuestionAnswering(DataCollatorWithPadding):
         return super().__call__([{k: v for k, v in feature.items() if k not in dropped} for feature in features])
 
 
-def collator_for(task: str, tokenizer: PreTrainedTokenizerBase, **options: Any) -> Any:
+@dataclass
+class DataCollatorForValues:
+    """Batches of real numbers, as float32; `memory_ids` are numbers of rows."""
+
+    tokenizer: None = None  # there is none; `collator_for` names it for every collator
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        batch = {}
+        for name in features[0]:
+            dtype = torch.long if name.endswith("_ids") else torch.float32
+            batch[name] = torch.tensor(np.asarray([feature[name] for feature in features]), dtype=dtype)
+        return batch
+
+
+def collator_for(task: str, tokenizer: PreTrainedTokenizerBase | None = None, **options: Any) -> Any:
     """The collator that `Trainer` takes for a task; `options` are the collator's own."""
     return find_task(task, "collator").code("collator")(tokenizer=tokenizer, **options)

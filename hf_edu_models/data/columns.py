@@ -49,6 +49,8 @@ KNOWN = {
         *("rating", "target"),
     ),
     "document": ("document", "doc", "article", "doc_id"),
+    "features": ("features",),
+    "value": ("value",),
 }
 # What is made of several columns is a list, but for these: their columns are joined into one text.
 _JOINED = ("text", "text_pair", "context")
@@ -88,6 +90,9 @@ def plan_columns(
     if task == "documents" and not (chosen.get("sentences") or known_column("sentences", available)):
         text = chosen.pop("text", None) or known_column("text", available)
         chosen["sentences"] = text  # `map_columns` cuts it into sentences
+    if task == "regression" and not (chosen.get("features") or known_column("features", available)):
+        value = chosen.get("value") or known_column("value", available)
+        chosen["features"] = tuple(name for name in available if name != value) if value else None
     columns_of_task = (*row.columns, *row.optional_columns)
     origin = {name: chosen.get(name) or known_column(name, available) for name in columns_of_task} | chosen
     if "text_pair" not in chosen and origin.get("text_pair") == origin.get("text"):
@@ -177,6 +182,8 @@ def _guess_task(available: list[str], chosen: Mapping[str, Any], languages: list
     # A user who names the column of the text or of the tokens does not want a translation.
     if is_parallel and not chosen.keys() & {"text", "tokens", "sentences", "context"}:
         return "alignment" if "sure" in names else "translation"
+    if "value" in chosen:
+        return "regression"
     for name, task in TASKS.items():
         if task.columns and "source" not in task.columns and set(task.columns) - {"id"} <= names:
             return name

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..tasks import TASKS
 from .builtin import BUILTINS, builtin_options, load_builtin
 from .cache import rebuild_damaged
-from .checks import check_texts
+from .checks import check_numbers, check_texts
 from .columns import column_names, plan_columns
 from .concatenate import concatenate_corpora, is_concatenation
 from .labels import name_labels
@@ -90,6 +91,8 @@ def load_corpus(
         note(f"{os.path.basename(name)} is read for {plan.task}; columns left out: {', '.join(plan.left_out)}")
     mapped = {split: map_columns(dataset, plan) for split, dataset in raw.items()}
     check_texts(mapped, os.path.basename(name))
+    if TASKS[plan.task].values and not streaming:
+        check_numbers(mapped, TASKS[plan.task].columns)
     mapped = mapped if streaming else convert_tags(mapped, os.path.basename(name))
     named = name_labels(mapped, label_names, streaming)
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)

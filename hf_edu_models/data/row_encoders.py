@@ -95,6 +95,11 @@ def encode_documents(
     return rows | ({"labels": batch["label"]} if "label" in batch else {})
 
 
+def encode_regression(batch: dict[str, list], tokenizer: None = None) -> dict[str, list]:
+    """`input_values` of the features, and `labels` of the value."""
+    return {"input_values": batch["features"]} | ({"labels": batch["value"]} if "value" in batch else {})
+
+
 def _unflatten(values: list, counts: list[int]) -> list[list]:
     rows, start = [], 0
     for count in counts:

@@ -289,7 +289,7 @@ def _texts(data: Any, names: list[str] | None, rows: int = 1_000) -> Iterator[li
 
 
 def _template(task: str | None, rung: str | None, names: list[str] | None) -> str:
-    templates = {row.name: row.tokenizer for row in LADDER}
+    templates = {row.name: row.tokenizer for row in LADDER if row.tokenizer is not None}
     if rung is not None and rung not in templates:
         raise ValueError(f"rung must be one of {', '.join(templates)}; got {rung!r}")
     if task is not None and task not in TEMPLATES:

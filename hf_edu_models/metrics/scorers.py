@@ -201,6 +201,36 @@ class ClassificationScorer(Scorer):
         return _table(**texts, label=labels, prediction=predicted)
 
 
+class RegressionScorer(Scorer):
+    """Mean squared and absolute error of numbers, and R^2: the share of the variance that is explained."""
+
+    def read(self, output: Any) -> tuple[np.ndarray, np.ndarray]:
+        references = np.asarray(output.label_ids, np.float64)
+        return _first(output.predictions).astype(np.float64).reshape(references.shape), references
+
+    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+        return _errors(predictions, references) | {"r2": _explained(predictions, references)}
+
+    def intervals(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, Any]:
+        squares = np.square(predictions - references).reshape(len(references), -1).mean(axis=1)
+        return {"mse_interval": _mean_interval(squares)}
+
+    def rows(self, predictions: np.ndarray, references: np.ndarray) -> list[dict[str, Any]]:
+        features = read_column(self.corpus, "features")
+        return _table(features=features, value=references.tolist(), prediction=predictions.tolist())
+
+
+def _errors(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    errors = predictions - references
+    return {"mse": float(np.square(errors).mean()), "mae": float(np.abs(errors).mean())}
+
+
+def _explained(predictions: np.ndarray, references: np.ndarray) -> float:
+    """1 - (mean squared error) / (variance); 0 where all references are equal."""
+    spread = np.square(references - references.mean(axis=0)).sum()
+    return float(1 - np.square(predictions - references).sum() / spread) if spread else 0.0
+
+
 class MultipleChoiceScorer(Scorer):
     """Accuracy of the chosen continuations."""
 

@@ -62,13 +62,38 @@ def _check_embeddings(name: str, embeddings: Tensor, embed_tokens: nn.Module) ->
     weight = getattr(embed_tokens, "weight", None)
     if isinstance(weight, Tensor) and weight.is_floating_point():
         check_dtype(name, embeddings, weight.dtype)
-    if embeddings.device.type == "cpu":
-        low, high = (bound.item() for bound in embeddings.detach().aminmax())
+    _check_finite(name, embeddings)
+
+
+def _check_finite(name: str, values: Tensor) -> None:
+    """Reject NaN and huge values; on the CPU only, because they must be read."""
+    if values.device.type == "cpu":
+        low, high = (bound.item() for bound in values.detach().aminmax())
         if not -_LARGEST_EMBEDDING <= low <= high <= _LARGEST_EMBEDDING:
             raise ValueError(
                 f"{name} has values from {low:.2g} to {high:.2g}, which a model turns into NaN; give finite ones of at "
                 f"most {_LARGEST_EMBEDDING:.0e}"
             )
+
+
+def check_values(name: str, values: Tensor, sizes: tuple[int | None, ...]) -> None:
+    """Reject real values of another shape, integers, none at all, NaN and huge ones.
+
+    Args:
+        sizes: of each axis; None is any size.
+    """
+    if torch.compiler.is_compiling():
+        return
+    check_is_tensor(name, values)
+    wanted = tuple(given if size is None else size for size, given in zip(sizes, values.shape, strict=False))
+    if values.ndim != len(sizes) or tuple(values.shape) != wanted:
+        needed = ", ".join("any" if size is None else str(size) for size in sizes)
+        raise ValueError(f"{name} has shape {tuple(values.shape)}, but ({needed}) is needed; check the data collator")
+    if values.numel() == 0:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; give at least one row")
+    if not values.is_floating_point():
+        raise ValueError(f"{name} has dtype {values.dtype}, but real numbers are needed; call .float() on it")
+    _check_finite(name, values)
 
 
 def check_dtype(name: str, tensor: Tensor, dtype: torch.dtype) -> None:

@@ -174,12 +174,12 @@ def classification_loss(logits: Tensor, labels: Tensor, config, num_items_in_bat
     if problem_type == "single_label_classification":
         loss = logits_loss(logits, labels, num_items_in_batch)
     else:
-        loss = _number_loss(logits, labels, problem_type == "regression", num_items_in_batch)
+        loss = number_loss(logits, labels, problem_type == "regression", num_items_in_batch)
     config.problem_type = problem_type  # only now that the labels fit it
     return loss
 
 
-def _number_loss(logits: Tensor, labels: Tensor, is_regression: bool, num_items_in_batch) -> Tensor:
+def number_loss(logits: Tensor, labels: Tensor, is_regression: bool, num_items_in_batch) -> Tensor:
     """Squared error, or the cross-entropy of every label for itself; a single number needs no axis of its own."""
     shapes = [logits.shape, logits.shape[:1]] if logits.shape[-1] == 1 else [logits.shape]
     check_shape("labels", labels, *shapes, why=", a number for each logit (classes are integers)")

@@ -144,7 +144,8 @@ def _encode(
     options = {name: settings[name] for name in TASKS[task].encoder_options if name in settings}
     if task == "question_answering":
         options["stride"] = args.max_length // 3
-    return encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, **options)
+    length = None if TASKS[task].values else args.max_length
+    return encode_corpus(corpus, tokenizer, task=task, max_length=length, **options)
 
 
 def collator_of(task: str, tokenizer: Any, request: EvaluationRequest) -> Any:

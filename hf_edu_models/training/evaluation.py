@@ -10,7 +10,7 @@ from ..data.columns import label_names
 from ..metrics.scorers import Scored, has_spans
 from ..tasks import TASKS, find_task
 
-_LOWER_IS_BETTER = ("loss", "perplexity", "nll", "wer", "aer")
+_LOWER_IS_BETTER = ("loss", "perplexity", "nll", "wer", "aer", "mse", "mae")
 
 
 def main_score(task: str, metric: str | None = None, corpus: Any = None) -> str:

@@ -367,10 +367,11 @@ def _write_picture_and_card(run: Run, model: Any, tokenizer: Any, results: dict[
         write_results(run.folder, results | {"attention_of": text})
     _try("card", write_card, run.folder)
     if not run.training_args.quiet:
-        verb = find_task(results["task"]).verb
+        task = find_task(results["task"])
+        what = "NUMBERS" if task.values else "TEXT"
         _log_line(
-            f"saved in {run.folder} with a model card (README.md); try it: hf-edu {verb} {run.folder} TEXT; upload: "
-            f"hf-edu push {run.folder} user/name"
+            f"saved in {run.folder} with a model card (README.md); try it: hf-edu {task.verb} {run.folder} {what}; "
+            f"upload: hf-edu push {run.folder} user/name"
         )
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from tiny import ALL, GENERATORS, LANGUAGE_MODELS, by_name, inputs_for
+from tiny import EVERY, GENERATORS, LANGUAGE_MODELS, by_name, inputs_for
 from transformers import Trainer, TrainingArguments, pipeline
 from transformers.models.auto import modeling_auto
 
@@ -80,7 +80,7 @@ def test_remote_code_has_its_names_in_the_tables_too(tmp_path):
     """In a process without the package: the tables of class names, and what Trainer does by them."""
     folders = []
     for rung in LADDER:
-        case = next(case for case in ALL if case.head in rung.config.heads.values())
+        case = next(case for case in EVERY if case.head in rung.config.heads.values())
         folders.append(str(tmp_path / rung.name))
         case.build(dropout=0.0).save_pretrained(folders[-1])
     (tmp_path / "folders.json").write_text(json.dumps(folders))

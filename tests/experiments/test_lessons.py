@@ -10,6 +10,7 @@ from hf_edu_models.auto import find_rung
 from hf_edu_models.cli.commands import app
 from hf_edu_models.experiments import attention_lessons as lessons
 from hf_edu_models.experiments.descent import SURFACES, descent
+from hf_edu_models.experiments.kernels import kernels
 from hf_edu_models.experiments.rnn_types import TYPES, rnn_types
 
 
@@ -31,6 +32,15 @@ def test_each_step_changes_one_thing():
     # The scores of the heads, each of 8 dimensions, add up to those of all 16.
     total = sum(np.log(head) * np.sqrt(8) for head in heads)
     assert np.allclose(torch.softmax(torch.tensor(total), -1).numpy(), sharp)
+
+
+def test_every_kernel_beats_the_mean_and_a_learnt_width_the_given_one():
+    for dimensions in (1, 2):
+        rows = {row["kernel"]: row for row in kernels(dimensions=dimensions, width=1.0).rows}
+        assert set(rows) == {"mean", "boxcar", "epanechnikov", "gaussian", "gaussian, learnt"}
+        learnt = rows.pop("gaussian, learnt")
+        assert all(learnt["leave_one_out_mse"] < row["leave_one_out_mse"] for row in rows.values())
+        assert max(rows, key=lambda name: rows[name]["held_out_mse"]) == "mean"
 
 
 def test_the_worked_example():

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from tiny import (
     ALL,
     CASES,
+    EVERY,
     GENERATORS,
     LANGUAGE_MODELS,
     LENGTH,
@@ -35,6 +36,20 @@ from hf_edu_models import cpu_kernels
 from hf_edu_models.tasks import TASKS
 
 FORMS = pytest.mark.parametrize("form", ["eager", "fused"])
+
+
+def with_mask(case):
+    """Inputs; of token ids with padding on the right of the second row."""
+    inputs = inputs_for(case)
+    if case.reads_tokens:
+        inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
+        inputs["attention_mask"][1, ..., 3:] = 0
+    return inputs
+
+
+def bodies_of(case, model):
+    """The model with its head, and the base model."""
+    return (model,) if case.task == "multiple_choice" or model.base_model is model else (model, model.base_model)
 
 
 @FORMS
@@ -425,7 +440,7 @@ def test_a_changed_softmax_layer_is_called_in_training(case, change):
 
 @pytest.mark.parametrize(
     "case",
-    **by_name([case for case in ALL if case.task not in ("pretraining", "bidirectional_lm", "question_answering")]),
+    **by_name([case for case in EVERY if case.task not in ("pretraining", "bidirectional_lm", "question_answering")]),
 )
 def test_four_small_batches_equal_one_large(case):
     model = case.build().train()
@@ -446,7 +461,7 @@ def test_four_small_batches_equal_one_large(case):
 
 
 @FORMS
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_dropout_can_be_switched_off(case, form):
     """TRL's `disable_dropout` and others set `p` of every nn.Dropout to zero: no dropout may be anything else."""
     fields = [name for name in case.rung.config.__dataclass_fields__ if name.endswith("dropout")]
@@ -459,7 +474,7 @@ def test_dropout_can_be_switched_off(case, form):
     assert_close(model(**batch).loss, case.build().train()(**batch).loss)
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_save_equals_load(case, tmp_path):
     model = case.build()
     model.save_pretrained(tmp_path)
@@ -469,10 +484,11 @@ def test_save_equals_load(case, tmp_path):
     for name, parameter in model.state_dict().items():
         assert torch.equal(parameter, loaded.state_dict()[name]), name
     inputs = inputs_for(case)
-    assert torch.equal(logits_of(model(**inputs)), logits_of(loaded(**inputs)))
+    # Not to the bit: a product rounds by where its numbers begin in memory, and a file may have them anywhere.
+    assert_close(logits_of(model(**inputs)), logits_of(loaded(**inputs)), rtol=0, atol=1e-7)
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_a_tuple_holds_what_the_output_does(case):
     model = case.build()
     batch = inputs_for(case) | targets_for(case) | {"output_hidden_states": True, "output_attentions": True}
@@ -484,11 +500,9 @@ def test_a_tuple_holds_what_the_output_does(case):
 
 @FORMS
 @pytest.mark.parametrize("use_reentrant", [False, True], ids=["not-reentrant", "reentrant"])
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name([case for case in EVERY if case.is_checkpointable]))
 def test_checkpointed_gradients_are_the_same(case, use_reentrant, form):
-    inputs = inputs_for(case)
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    inputs["attention_mask"][1, ..., 3:] = 0
+    inputs = with_mask(case)
     gradients = []
     for checkpointing in (False, True):
         model = case.build(form=form).train()
@@ -504,7 +518,7 @@ def test_checkpointed_gradients_are_the_same(case, use_reentrant, form):
 
 
 @pytest.mark.skipif(not cpu_kernels.is_available(), reason="this torch has no oneDNN")
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_cpu_kernels_change_no_output_and_no_gradient(case):
     results = []
     for choice in ("off", "onednn:0,0,0"):
@@ -518,12 +532,10 @@ def test_cpu_kernels_change_no_output_and_no_gradient(case):
 
 
 @FORMS
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_bfloat16_is_close(case, form):
     model = case.build(form=form)
-    inputs = inputs_for(case)
-    inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    inputs["attention_mask"][1, ..., 3:] = 0
+    inputs = with_mask(case)
     expected = model(**inputs, **targets_for(case))
     with torch.autocast("cpu", torch.bfloat16):
         mixed = model(**inputs, **targets_for(case))
@@ -537,13 +549,12 @@ def test_bfloat16_is_close(case, form):
 
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_half_precision_checkpoints_are_close(case, dtype, form, tmp_path):
     """`from_pretrained(dtype=...)`: logits within some roundings of the largest, finite gradients, and `generate()`."""
-    model, inputs, targets = case.build(form=form), inputs_for(case), targets_for(case)
-    mask = inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
-    mask[1, ..., 3:] = 0
-    take = slice(None) if case.per_row or case.task == "translation" else mask.bool()
+    model, inputs, targets = case.build(form=form), with_mask(case), targets_for(case)
+    mask = inputs.get("attention_mask")
+    take = slice(None) if case.per_row or case.task == "translation" or mask is None else mask.bool()
     model.save_pretrained(tmp_path)
     half = type(model).from_pretrained(tmp_path, dtype=dtype)
     if case.attends and form == "eager":  # not saved
@@ -591,7 +602,7 @@ def test_tied_embeddings_stay_tied(case, tmp_path):
     assert loose.lm_head.weight is not body.embed_tokens.weight
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_a_checkpoint_names_every_head(case, tmp_path):
     case.build().save_pretrained(tmp_path)
     config = AutoConfig.from_pretrained(tmp_path)
@@ -610,10 +621,19 @@ def test_auto_classes_find_it(case, tmp_path):
     assert type(auto.from_config(model.config)) is type(model)
 
 
-FIRST_OF_HEAD = list({case.head: case for case in reversed(ALL)}.values())
+FIRST_OF_HEAD = list({case.head: case for case in reversed(EVERY)}.values())
 # One of each kind in the suite; compiling every head takes minutes.
-COMPILED = ("feedforward", "recurrent-gru", "seq2seq-cho", "bahdanau", "transformer", "gpt", "bert-ForMaskedLM")
-COMPILED_CASES = [case for case in ALL if case.name in COMPILED or case in FIRST_OF_HEAD]
+COMPILED = (
+    "kernel",
+    "feedforward",
+    "recurrent-gru",
+    "seq2seq-cho",
+    "bahdanau",
+    "transformer",
+    "gpt",
+    "bert-ForMaskedLM",
+)
+COMPILED_CASES = [case for case in EVERY if case.name in COMPILED or case in FIRST_OF_HEAD]
 
 
 @pytest.mark.parametrize(
@@ -656,6 +676,11 @@ def test_an_exported_program_takes_any_shape(case):
     example = padded_inputs_for(case, 2, 6, 8)
     dynamic = torch.export.Dim.DYNAMIC  # an axis that became a constant is an error
     axes = {name: {0: dynamic, ids.ndim - 1: dynamic} for name, ids in example.items()}
+    if not case.reads_tokens:
+        names = {
+            name: [axis for axis, each in enumerate(each) if each != "features"] for name, each in case.inputs.items()
+        }
+        axes = {name: dict.fromkeys(found, dynamic) for name, found in names.items()}
     program = torch.export.export(model, (), example, dynamic_shapes=axes).module()
     for batch, *lengths in SHAPES:
         inputs = padded_inputs_for(case, batch, *lengths, seed=batch)
@@ -697,11 +722,11 @@ def test_shift_labels_count_the_last_token_too(case):
 UNKNOWN = {"cu_seq_lens_q": torch.tensor([0, 3]), "tokenizer": object(), "no_such_keyword": 1}
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_unknown_keywords_change_nothing(case):
     """As in core models: `generate(stop_strings=...)`, packing and TRL hand every model what only some need."""
     model, inputs = case.build(), inputs_for(case)
-    for body in (model, model.model) if case.task != "multiple_choice" else (model,):
+    for body in bodies_of(case, model) if case.reads_tokens else (model,):
         targets = targets_for(case) if body is model else {}
         expected = body(**inputs, **targets).to_tuple()[0]
         assert_close(body(**inputs, **targets, **UNKNOWN).to_tuple()[0], expected)
@@ -712,11 +737,11 @@ def test_unknown_keywords_change_nothing(case):
         assert_close(encoder(source, **UNKNOWN)[0], encoder(source)[0])
 
 
-@pytest.mark.parametrize("case", **by_name(ALL))
+@pytest.mark.parametrize("case", **by_name(EVERY))
 def test_forward_declares_what_it_returns(case):
     """Clients read the fields of the output there."""
     model, inputs = case.build(), inputs_for(case)
-    for body in (model, model.model) if case.task != "multiple_choice" else (model,):
+    for body in bodies_of(case, model) if case.reads_tokens else (model,):
         returned = type(body(**inputs))
         assert typing.get_type_hints(type(body).forward)["return"] is returned
         assert inspect.signature(type(body).forward).return_annotation is returned

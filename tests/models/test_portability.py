@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tiny import ALL, VOCABULARY, inputs_for, logits_of
+from tiny import ALL, EVERY, VOCABULARY, inputs_for, logits_of
 
 import hf_edu_models
 from hf_edu_models import LADDER
@@ -111,7 +111,7 @@ def test_checkpoints_load_without_the_package(tmp_path):
     """A process that cannot import the package loads the checkpoint of every rung into every head."""
     jobs, models = [], {}
     for rung in LADDER:
-        case = next(case for case in ALL if case.head in rung.config.heads.values())
+        case = next(case for case in EVERY if case.head in rung.config.heads.values())
         folder = str(tmp_path / rung.name)
         case.build().save_pretrained(folder)
         for auto, name in rung.config.heads.items():

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tiny import ALL, BATCH, CASES, CHOICES, LENGTH, SOURCE, inputs_for, pad, random_ids, targets_for
+from tiny import ALL, BATCH, CASES, CHOICES, LENGTH, NUMERIC, SOURCE, inputs_for, pad, random_ids, targets_for
 
 import hf_edu_models
 from hf_edu_models.auto import AXES
@@ -37,6 +37,9 @@ SIZES = {
     "Q": {1, 3, 4},
     "A + G": {12, 24, 36, 48, 60},
     "I": {10, 12},
+    "M": {11},
+    "F": {5, 6},
+    "Y": {1},
 }
 
 
@@ -111,6 +114,11 @@ def run_everything():
                 model(input_ids=inputs["input_ids"], **targets_for(case))
     vectors = CASES["word_vectors"]
     vectors.build()(**inputs_for(vectors), **targets_for(vectors), negative_ids=random_ids(BATCH, 4))
+    for case in NUMERIC:
+        model = case.build()
+        model.train()(**inputs_for(case), **targets_for(case)).loss.backward()
+    kernel = CASES["kernel"].build()
+    kernel(**inputs_for(CASES["kernel"]), memory_ids=torch.tensor([0, 1]))
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)

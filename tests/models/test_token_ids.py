@@ -11,6 +11,7 @@ from hf_edu_models.data import train_tokenizer
 from hf_edu_models.training import EduTrainer, RunArguments
 
 IDS = ("pad_token_id", "bos_token_id", "eos_token_id")
+READERS = [rung for rung in LADDER if rung.tokenizer is not None]
 GENERATORS = ("feedforward", "recurrent", "seq2seq", "bahdanau", "transformer", "gpt")
 
 
@@ -18,7 +19,7 @@ def tokenizer_of(rung):
     return train_tokenizer(["one two three four"], "word", 29, rung=rung.name)
 
 
-@pytest.mark.parametrize("rung", LADDER, ids=[rung.name for rung in LADDER])
+@pytest.mark.parametrize("rung", READERS, ids=[rung.name for rung in READERS])
 def test_defaults_are_the_ids_of_our_tokenizers(rung):
     """A model that is given only `vocab_size=len(tokenizer)` stops at the end of a text, too."""
     tokenizer, config = tokenizer_of(rung), rung.config()
@@ -26,7 +27,7 @@ def test_defaults_are_the_ids_of_our_tokenizers(rung):
     assert getattr(config, "decoder_start_token_id", None) in (None, tokenizer.bos_token_id)
 
 
-@pytest.mark.parametrize("rung", LADDER, ids=[rung.name for rung in LADDER])
+@pytest.mark.parametrize("rung", READERS, ids=[rung.name for rung in READERS])
 def test_for_tokenizer_takes_ids_from_any_tokenizer(rung):
     tokenizer = tokenizer_of(rung)
     tokenizer.add_special_tokens({"pad_token": "<new pad>", "bos_token": "<new bos>", "eos_token": "<new eos>"})

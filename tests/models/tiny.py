@@ -38,11 +38,27 @@ class Case:
         for parameter in model.parameters():
             if parameter.abs().max() < 0.2:
                 torch.nn.init.uniform_(parameter, -0.5, 0.5)
+        for buffer in model.buffers():
+            if buffer.isnan().any():  # a memory without anything in it
+                torch.nn.init.uniform_(buffer, -1.0, 1.0)
         return model
 
     @property
     def rung(self) -> Rung:
         return next(rung for rung in LADDER if self.head in rung.config.heads.values())
+
+    @property
+    def inputs(self) -> dict:
+        """Each input of `forward` and its axes: token ids, or real numbers."""
+        return dict(TASKS[self.task].values or self.rung.inputs)
+
+    @property
+    def reads_tokens(self) -> bool:
+        return not TASKS[self.task].values
+
+    @property
+    def is_checkpointable(self) -> bool:
+        return getattr(hf_edu_models, self.head).supports_gradient_checkpointing
 
     @property
     def attends(self) -> bool:
@@ -59,7 +75,7 @@ class Case:
     @property
     def key(self) -> str:
         """The input whose tokens the outputs follow."""
-        return list(self.rung.inputs)[-1]
+        return list(self.inputs)[-1]
 
     @property
     def per_row(self) -> bool:
@@ -84,8 +100,10 @@ def cases_of(rung: Rung) -> list[Case]:
     return made
 
 
-ALL = [case for rung in LADDER for case in cases_of(rung)]
-CASES = {case.name: case for case in ALL}
+EVERY = [case for rung in LADDER for case in cases_of(rung)]
+CASES = {case.name: case for case in EVERY}
+ALL = [case for case in EVERY if case.reads_tokens]
+NUMERIC = [case for case in EVERY if not case.reads_tokens]
 LANGUAGE_MODELS = [case for case in ALL if case.task == "language_modeling"]
 TRANSLATORS = [case for case in ALL if case.task == "translation"]
 GENERATORS = LANGUAGE_MODELS + TRANSLATORS
@@ -104,12 +122,20 @@ def random_ids(*shape, seed: int = 1):
     return torch.randint(4, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
 
 
+def random_numbers(*shape, seed: int = 1):
+    """Real numbers, normally distributed."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
 def inputs_for(case: Case, batch: int = BATCH, seed: int = 1) -> dict:
     """A batch without padding or labels."""
     inputs = {}
-    for number, (name, axes) in enumerate(case.rung.inputs.items()):
+    for number, (name, axes) in enumerate(case.inputs.items()):
         first, *rest = axes
         assert first == "batch"
+        if not case.reads_tokens:
+            inputs[name] = random_numbers(batch, *(AXES[axis] for axis in rest), seed=seed + number)
+            continue
         choices = [CHOICES] if case.task == "multiple_choice" else []
         inputs[name] = random_ids(batch, *choices, *(AXES[axis] for axis in rest), seed=seed + number)
     return inputs
@@ -117,7 +143,11 @@ def inputs_for(case: Case, batch: int = BATCH, seed: int = 1) -> dict:
 
 def padded_inputs_for(case: Case, batch: int, *lengths: int, seed: int = 1) -> dict:
     """A batch with a mask for every input: padding left in the first row if there are three, right in the last."""
-    inputs = {}
+    inputs: dict = {}
+    if not case.reads_tokens:
+        sizes = AXES | {"tokens": lengths[0]}
+        shapes = [[sizes[axis] for axis in axes[1:]] for axes in case.inputs.values()]
+        return {name: random_numbers(batch, *shape, seed=seed) for name, shape in zip(case.inputs, shapes, strict=True)}
     for number, (name, length) in enumerate(zip(case.rung.inputs, lengths, strict=False)):
         choices = [CHOICES] if case.task == "multiple_choice" else []
         middle = [AXES[axis] for axis in case.rung.inputs[name][1:-1]]
@@ -133,14 +163,19 @@ def padded_inputs_for(case: Case, batch: int, *lengths: int, seed: int = 1) -> d
 def real_logits(case: Case, outputs, inputs: dict):
     """The logits of all rows, or of the real tokens alone."""
     logits = logits_of(outputs)
-    if case.per_row:
+    if case.per_row or not case.reads_tokens:
         return logits
     return logits[inputs[case.key.replace("input_ids", "attention_mask")] == 1]
 
 
 def targets_for(case: Case, batch: int = BATCH, seed: int = 3) -> dict:
     """Labels of a batch, by the names of `forward`'s parameters."""
-    length = AXES[case.rung.inputs[case.key][-1]]
+    if not case.reads_tokens:
+        return {
+            name: random_numbers(batch, *([] if per == "row" else [AXES[per], AXES["features"]]), seed=seed)
+            for name, (per, _) in TASKS[case.task].targets.items()
+        }
+    length = AXES[case.inputs[case.key][-1]]
     sizes = AXES | {"vocab_size": VOCABULARY, "num_labels": NUM_LABELS}
     targets = {}
     for number, (name, (per, limit)) in enumerate(TASKS[case.task].targets.items()):

@@ -29,11 +29,12 @@ def loading_code(checkpoint: Checkpoint, repo_id: str | None, trust_remote_code:
 
 
 def usage_example(checkpoint: Checkpoint) -> str | None:
-    """An example of use after loading; None without a tokenizer."""
-    if not checkpoint.has_tokenizer:
+    """An example of use after loading; None if the tokenizer that it needs is missing."""
+    task = task_of_head(checkpoint.architecture)
+    if not checkpoint.has_tokenizer and not task.values:
         return None
     sample = (checkpoint.results.get("samples") or [{}])[0]
-    return task_of_head(checkpoint.architecture).code("snippet")(checkpoint, sample)
+    return task.code("snippet")(checkpoint, sample)
 
 
 def _example(sample: dict[str, Any], key: str, default: Any) -> str:
@@ -197,3 +198,14 @@ def extract_features(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
 {_tokenize(checkpoint, sample, "A text to turn into vectors.")}
 with torch.no_grad():
     print(model(**inputs{target}).last_hidden_state.shape)"""
+
+
+def regress(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
+    features = _example(sample, "features", [0.5] * checkpoint.config["input_size"])
+    return f"""import torch
+
+with torch.no_grad():
+    outputs = model(torch.tensor([{features}]), output_attentions=True)
+print(outputs.logits[0].tolist())
+heaviest = outputs.attentions[0][0].argmax().item()
+print("most weight has the pair", model.memory.keys[heaviest].tolist(), model.memory.values[heaviest].tolist())"""
