@@ -156,6 +156,7 @@ COMMANDS = [
     ["permutation"],
     ["descent"],
     ["rnn-types"],
+    ["kernels", "--rows", "20"],
 ]
 
 
