@@ -27,7 +27,9 @@ def kernels(width: float = 0.5, noise: float = 0.5, rows: int = 50, dimensions: 
     )
     models = {name: _remember(name, width, inputs, labels) for name in reversed(KERNELS)}
     models["gaussian, learnt"] = _fit_width(_remember("gaussian", width, inputs, labels))
-    table = [{"kernel": name, "width": model.width} | _errors(model, held_out) for name, model in models.items()]
+    table: list[dict[str, Any]] = [
+        {"kernel": name, "width": model.width} | _errors(model, held_out) for name, model in models.items()
+    ]
     truth = curves.function_of if dimensions == 1 else None
     figure = _draw(models, inputs, labels, {row["kernel"]: row["held_out_mse"] for row in table}, truth)
     caption = f"{rows} pairs with noise of standard deviation {noise:g}, seed {seed}; errors on 500 others."
@@ -46,7 +48,7 @@ def _fit_width(model: EduKernelForRegression, steps: int = 100) -> EduKernelForR
         error.backward()
         return error
 
-    optimizer.step(loss)  # type: ignore[arg-type]
+    optimizer.step(loss)
     return model
 
 
@@ -99,7 +101,8 @@ def _draw(
     """
     order = inputs[:, 0].argsort()
     inputs, labels = inputs[order], labels[order]
-    queries, own = inputs, order  # of several features: each memory, predicted from the others
+    queries: torch.Tensor = inputs
+    own: torch.Tensor | None = order  # of several features: each memory, predicted from the others
     if inputs.shape[1] == 1:
         own = None
         queries = torch.linspace(float(inputs.min()), float(inputs.max()), 100)[:, None]

@@ -80,10 +80,9 @@ class KernelAttention(nn.Module):
         super().__init__()
         self.kernel = KERNELS[config.kernel]()
         self.log_width = nn.Parameter(torch.tensor(math.log(config.width)), config.learn_width)  # log h
-        self.query_proj = self.key_proj = None
-        if config.projection_size is not None:
-            self.query_proj = nn.Linear(config.input_size, config.projection_size, bias=False)  # W_q
-            self.key_proj = nn.Linear(config.input_size, config.projection_size, bias=False)  # W_k
+        features, size = config.input_size, config.projection_size
+        self.query_proj = nn.Identity() if size is None else nn.Linear(features, size, bias=False)  # W_q
+        self.key_proj = nn.Identity() if size is None else nn.Linear(features, size, bias=False)  # W_k
 
     def forward(self, queries: Tensor, keys: Tensor, left_out: Tensor | None = None) -> Tensor:
         """The weights (B, M).
@@ -91,8 +90,7 @@ class KernelAttention(nn.Module):
         Args:
             left_out: the number of a key for each query that gets no weight, -1 for none.
         """
-        if self.query_proj is not None:
-            queries, keys = self.query_proj(queries), self.key_proj(keys)
+        queries, keys = self.query_proj(queries), self.key_proj(keys)
         precise = torch.promote_types(queries.dtype, torch.float32)  # squares of half precision overflow early
         differences = (queries[:, None] - keys).to(precise)  # (B, M, F)
         distances = differences.square().sum(dim=-1) * torch.exp(-2 * self.log_width.to(precise))  # (B, M)  u^2
@@ -109,6 +107,9 @@ class KernelAttention(nn.Module):
 
 class Memory(nn.Module):
     """The training set, saved with the weights; NaN where nothing has been remembered yet."""
+
+    keys: Tensor
+    values: Tensor
 
     def __init__(self, config: EduKernelConfig):
         super().__init__()
@@ -127,6 +128,7 @@ class EduKernelForRegression(EduPreTrainedModel):
     """
 
     config_class = EduKernelConfig
+    memory: Memory
     main_input_name = "input_values"
     supports_gradient_checkpointing = False  # it is a single layer
 
