@@ -323,7 +323,7 @@ def _draw_mask(axis: Any, part: Part, left: float, top: float) -> None:
     kind = "look-ahead mask" if part.is_causal else "every real token is seen"
     axis.text(left, top, f"{part.title}: {kind}", fontsize=9, color=INK, weight="bold", va="center")
     size, count = 0.24, 6
-    is_seen = np.tri(count, dtype=bool) if part.is_causal else np.ones((count, count), dtype=bool)
+    is_seen: np.ndarray = np.tri(count, dtype=bool) if part.is_causal else np.ones((count, count), dtype=bool)
     for row, column in np.ndindex(count, count):
         corner = (left + 0.5 + column * size, top - 0.5 - row * size)
         face = colour(3) if is_seen[row, column] else "#EEEEEE"

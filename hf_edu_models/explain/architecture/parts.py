@@ -72,10 +72,10 @@ def find_parts(config: Any, head: str | None = None) -> Part:
     with torch.device("meta"), no_init_weights():
         modules = dict(model_class(config).named_modules())  # its sizes; the weights need no memory
     calls = _trace(rung, model_class, config)
-    known = [path for path in calls if path and path in modules and type(modules[path]).__name__ not in _SKIPPED]
+    paths = [path for path in calls if path and path in modules and type(modules[path]).__name__ not in _SKIPPED]
     root = Part(model_class.__name__, model_class.__name__)
     by_path = {"": root}
-    for path in _in_order(known):
+    for path in _in_order(paths):
         _add(by_path, path, modules, calls[path])
     return _simplify(root)
 
@@ -116,10 +116,15 @@ def _trace(rung: Rung, model_class: type, config: Any) -> dict[str, int]:
         module.register_forward_pre_hook(note(path))
     task = task_of_class(model_class.__name__) or "feature_extraction"
     choices = [AXES["choices"]] if "choices" in [size for _, size in TASKS[task].targets.values()] else []
+    values = TASKS[task].values
     inputs = {
-        name: torch.ones(AXES[axes[0]], *choices, *(AXES[axis] for axis in axes[1:]), dtype=torch.long)
-        for name, axes in rung.inputs.items()
+        name: torch.ones(
+            AXES[axes[0]], *choices, *(AXES[axis] for axis in axes[1:]), dtype=torch.float if values else torch.long
+        )
+        for name, axes in (values or rung.inputs).items()
     }
+    for buffer in twin.buffers():
+        buffer.nan_to_num_()  # a memory without anything in it
     with use_eager_attention(twin), use_eager_recurrence(twin):
         twin(**inputs)
     return calls

@@ -62,7 +62,7 @@ def draw_lesson(
             f"{exploding.learning_rate:g}, gradients clipped to the norm {exploding.threshold:g}."
         )
     if truncation is not None:
-        _draw_truncation(axes[-1], truncation)
+        _draw_truncation(list(axes[-1]), truncation)
         caption += (
             "\nTruncation: gradient of the recurrent matrix; the state is carried on, the gradient stops k steps back."
         )

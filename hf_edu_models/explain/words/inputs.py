@@ -138,7 +138,7 @@ def _embeddings(model: Any, ids: list[int], segments: list[int]) -> dict[str, np
 
 def byte_pair_merges(tokenizer: Any, text: str) -> list[tuple[str, list[Merge]]]:
     """Each word of a text, cut into symbols, and the merges of the tokenizer in the order in which they are applied."""
-    backend = getattr(tokenizer, "backend_tokenizer", None)
+    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
     model = {} if backend is None else json.loads(backend.to_str())["model"]
     if model.get("type") != "BPE":
         return []
@@ -180,7 +180,7 @@ def draw_input(found: ModelInput, title: str, dimensions: int = 32) -> Figure:
         figure.colorbar(image, ax=axis, pad=0.01)
     lines = [escape_dollars(found.tokens), [str(i) for i in found.ids], [str(i) for i in found.segments]]
     labels = ["\n".join(parts) for parts in zip(*lines, strict=True)]
-    np.ravel(axes)[-1].set_xticks(range(length), labels, fontsize=7)
+    list(np.ravel(axes))[-1].set_xticks(range(length), labels, fontsize=7)
     figure.suptitle(title, fontsize=11)
     size = next(iter(found.embeddings.values())).shape[1]
     about = f"The first {min(dimensions, size)} of {size} dimensions, before layer norm and dropout."
