@@ -12,7 +12,11 @@ model can be fine-tuned as a classifier with gradual unfreezing (ULMFiT, Howard 
     python recipes/2010_recurrent.py --preset sst2 --init-from runs/recurrent-wikitext --unfreeze-every 0.5
 
 and with --layer-lr-decay 0.4 each layer has a lower learning rate than the one above. A bidirectional model cannot
-start from a language model, which reads in one direction only.
+start from a language model, which reads in one direction only, but it can read beside the token embeddings the hidden
+states of any pre-trained model, which stays frozen: ELMo, BERT, CoVe (a translation encoder) or Flair (characters).
+
+    python recipes/2010_recurrent.py --preset wnut17 --features runs/elmo-wikitext
+    python recipes/2010_recurrent.py --preset wnut17 --features runs/bert_pretrain-texts --model feature_mix=sum4
 """
 
 from transformers import (
@@ -27,10 +31,12 @@ from hf_edu_models.data import collator_for, contiguous_streams, encode_corpus
 from hf_edu_models.metrics import compute_metrics_for, preprocess_logits_for
 from hf_edu_models.training import (
     EduTrainer,
+    FeatureArguments,
     ProfessorForcingTrainer,
     TruncatedBPTTTrainer,
     continued_texts,
     corpus_for,
+    features_for,
     finish_run,
     label_settings,
     launch,
@@ -39,6 +45,8 @@ from hf_edu_models.training import (
     task_of,
     tokenizer_for,
 )
+
+Arguments = FeatureArguments
 
 
 def main(args, training_args):
@@ -63,6 +71,8 @@ def train_language_model(run, corpus, tokenizer, settings):
     border of a block of `max_length` tokens; the state does not.
     """
     args, training_args = run.args, run.training_args
+    if args.features is not None:
+        raise ValueError("--features is for classifiers and taggers: features may have read what is to be predicted")
     batch_sizes = dict.fromkeys(corpus, training_args.eval_batch_size * training_args.world_size)
     # With --streaming every process reads other chunks of the text, and so has streams of its own.
     batch_sizes["train"] = training_args.train_batch_size * (1 if args.streaming else training_args.world_size)
@@ -109,15 +119,19 @@ def train_with_professor(run, corpus, tokenizer, settings):
 
 def train_classifier(run, corpus, tokenizer, settings):
     """Classify a text from its last hidden state (of a bidirectional model: one per direction)."""
-    config = EduRecurrentConfig.for_tokenizer(tokenizer, **settings, **label_settings(corpus))
-    model = model_for(AutoModelForSequenceClassification, config, run.args)
+    features = features_for(run.args.features, tokenizer)
+    config = EduRecurrentConfig.for_tokenizer(tokenizer, **settings, **label_settings(corpus), **features.settings)
+    model = features.fill(model_for(AutoModelForSequenceClassification, config, run.args))
     train_on_labels(run, "classification", model, corpus, tokenizer, compute_metrics_for("classification"))
 
 
 def train_tagger(run, corpus, tokenizer, settings):
     """Tag each word from the hidden state of its first subword."""
-    config = EduRecurrentConfig.for_tokenizer(tokenizer, **settings, **label_settings(corpus, "tags"))
-    model = model_for(AutoModelForTokenClassification, config, run.args)
+    features = features_for(run.args.features, tokenizer)
+    config = EduRecurrentConfig.for_tokenizer(
+        tokenizer, **settings, **label_settings(corpus, "tags"), **features.settings
+    )
+    model = features.fill(model_for(AutoModelForTokenClassification, config, run.args))
     scores = compute_metrics_for("token_classification", tag_names=list(config.id2label.values()))
     train_on_labels(run, "token_classification", model, corpus, tokenizer, scores)
 

@@ -22,6 +22,7 @@ _NAMES = {
     "gradients.truncation": ("TruncationLesson", "truncation_lesson"),
     "gradients.vanishing": ("VanishingLesson", "vanishing_gradient_lesson"),
     "gradients.pictures": ("draw_gradient_flow", "draw_lesson", "draw_training"),
+    "layers": ("draw_layer_weights", "layer_weights"),
     "words.positions": ("draw_positions", "position_products", "position_vectors"),
     "words.embeddings": ("Contexts", "Neighbours", "draw_contexts", "in_contexts", "nearest"),
     "words.inputs": ("ModelInput", "byte_pair_merges", "draw_input", "model_input"),

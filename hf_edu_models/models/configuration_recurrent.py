@@ -19,6 +19,10 @@ class EduRecurrentConfig(EduConfig):
         num_hops: number of queries of `attention`; their vectors are concatenated (Lin et al. 2017).
         redundancy_weight: of the penalty on hops that attend to the same tokens, || A A^T - I ||^2 (Lin et al. 2017).
         attention_window: the number of past hidden states that each position attends over; 0 for no attention.
+        features: the frozen models whose hidden states join the token embeddings; `--features` fills them in. For the
+            classification heads only.
+        feature_mix: how the layers of each are mixed: `scalar` learns a weight for each; `last`, or `sumN` or `concatN`
+            of the last N.
         forget_gate_bias: initial bias of the LSTM's forget gate; 1 keeps the cell state (Jozefowicz et al. 2015).
         initializer_range: weights are initialised uniformly in plus and minus this.
         recurrent_implementation: `eager` computes the paper's equations, `fused` runs torch's kernels.
@@ -43,6 +47,8 @@ class EduRecurrentConfig(EduConfig):
     redundancy_weight: float | int = 0.0
     attention_window: int = 0
     dropout: float | int = 0.5
+    features: list[dict] | None = None
+    feature_mix: str = "scalar"
     forget_gate_bias: float | int = 1.0
     initializer_range: float = 0.05
     recurrent_implementation: str = "fused"

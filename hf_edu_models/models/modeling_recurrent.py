@@ -21,6 +21,8 @@ from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed
 from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
+from .blocks_features import FrozenFeatures
+from .blocks_layer_mix import init_layer_mix
 from .blocks_losses import logits_loss, mean_over_rows
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
@@ -37,18 +39,31 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         init_uniformly(module, self.config.initializer_range, self.config.forget_gate_bias)
+        init_layer_mix(module)
+
+    def resize_token_embeddings(self, *args, **kwargs):
+        embeddings = super().resize_token_embeddings(*args, **kwargs)
+        for features in self.base_model.features:
+            features.resize(self.config.vocab_size)
+        return embeddings
 
 
 class EduRecurrentModel(EduRecurrentPreTrainedModel):
-    """Embeddings, recurrent layers and, with `attention_window`, attention over the last states."""
+    """Embeddings, recurrent layers and, with `attention_window`, attention over the last states.
+
+    With `features` the hidden states of frozen models join the embeddings: [x_k; ELMo_k] (Peters et al. 2018).
+    """
 
     def __init__(self, config: EduRecurrentConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.features = nn.ModuleList(
+            FrozenFeatures(config.vocab_size, entry, config.feature_mix) for entry in config.features or []
+        )
         self.dropout = Dropout(config.dropout)
         self.stack = RecurrentStack(
             config.cell_type,
-            config.embedding_size,
+            config.embedding_size + sum(features.size for features in self.features),
             config.hidden_size,
             config.num_hidden_layers,
             config.dropout,
@@ -84,7 +99,8 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         reject_packing(self.config.model_type, attention_mask, **kwargs)
         mask = boolean_mask(attention_mask, embeddings.shape[1])
         states = [cache.state(layer) for layer in range(num_layers)]
-        outputs, states = self.stack(self.dropout(embeddings), states, mask, self.config.recurrent_implementation)
+        inputs = self.add_features(embeddings, input_ids, mask)
+        outputs, states = self.stack(self.dropout(inputs), states, mask, self.config.recurrent_implementation)
         hidden_states = outputs[-1]  # (B, T, D), twice as wide in both directions
         attentions = None
         if self.window_attention is not None:
@@ -104,6 +120,14 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
             hidden_states=(embeddings, *outputs[:-1], hidden_states) if output_hidden_states else None,
             attentions=(attentions,) if output_attentions and attentions is not None else None,
         )
+
+    def add_features(self, embeddings: Tensor, input_ids: Tensor | None, mask: Tensor | None) -> Tensor:
+        if not self.features:
+            return embeddings
+        if input_ids is None:
+            raise ValueError("features are read from the text; give input_ids instead of inputs_embeds")
+        vectors = torch.cat([embeddings, *(features(input_ids, mask) for features in self.features)], dim=-1)
+        return vectors
 
     def advance(self, embeddings: Tensor, states: list[State]) -> tuple[Tensor, list[State]]:
         """Features of new tokens and new states, for the searches of `blocks_search.py`."""
@@ -138,6 +162,10 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
             raise ValueError(
                 "bidirectional is True, but a language model must not read the tokens that it predicts; "
                 "set it to False, or use a classification head"
+            )
+        if config.features:
+            raise ValueError(
+                "features may have read what a language model predicts; leave them out, or use a classification head"
             )
         super().__init__(config)
         self.model = EduRecurrentModel(config)

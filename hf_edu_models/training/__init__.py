@@ -6,6 +6,7 @@ from ..lazy import lazy_names
 
 _HOMES = {
     "DocumentArguments": "arguments",
+    "FeatureArguments": "arguments",
     "MultiTaskArguments": "arguments",
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
@@ -19,6 +20,7 @@ _HOMES = {
     "main_score": "evaluation",
     "translation_scores": "..metrics.scorers",
     "ProfessorForcingTrainer": "professor_forcing",
+    "features_for": "features",
     "GradualUnfreezing": "fine_tuning",
     "layer_groups": "fine_tuning",
     "configure_malloc": "malloc",

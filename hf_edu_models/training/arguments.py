@@ -171,6 +171,23 @@ class WordVectorsArguments(RecipeArguments):
 
 
 @dataclass
+class FeatureArguments(RecipeArguments):
+    """Further arguments for models that take features of others."""
+
+    features: str | None = _option(
+        None,
+        "Runs whose frozen hidden states join the token embeddings of a classifier or tagger, separated by commas: "
+        "word_vectors, recurrent (characters: Flair), bahdanau (CoVe), elmo, gpt, bert. --model feature_mix=sum4 "
+        "chooses layers.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.features is not None and self.init_from is not None:
+            raise ValueError("--features starts a new model, and --init-from has its own features; give one of them")
+
+
+@dataclass
 class DocumentArguments(RecipeArguments):
     """Further arguments for models that read documents."""
 

@@ -37,6 +37,7 @@ GROUPS = {
         "surprisal",
         "compare",
         "gates",
+        "layers",
         "gradients",
         "positions",
         "neighbours",

@@ -122,6 +122,11 @@ def run_everything():
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)
+    elmo = CASES["elmo"].build().config.to_dict()
+    features = [{"config": elmo, "pieces": 2, "prefix": [2], "suffix": [3]}]
+    tagger = CASES["recurrent-ForTokenClassification"].build(features=features)
+    tagger.model.features[0].spellings[:, 0] = 5
+    tagger(random_ids(BATCH, LENGTH))
     forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
     for model in (forgetful, CASES["transformer"].build().train()):
         pairs = {"input_ids": random_ids(BATCH, SOURCE), "labels": random_ids(BATCH, LENGTH)}

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 
 from ...plotting import INK, escape_dollars, new_figure
 from ..hidden_states import check_layer, layer_states
@@ -120,11 +121,10 @@ def _mean_over_word(states: np.ndarray, encoded: Encoded) -> np.ndarray:
 
 def _embedding_table(model: Any, tokenizer: Any) -> np.ndarray:
     """(vocabulary, size), the model's input embeddings."""
-    import torch
-
     embeddings = model.get_input_embeddings()
-    with torch.no_grad():  # called, not read: a word may be the sum of its n-grams
-        vectors = embeddings(torch.arange(len(embeddings.weight), device=embeddings.weight.device))
+    count = len(embeddings.weight) if hasattr(embeddings, "weight") else model.config.vocab_size
+    with torch.no_grad():  # called, not read: a word may be the sum of its n-grams, or made of its characters
+        vectors = embeddings(torch.arange(count, device=model.device))
     table = vectors.double().cpu().numpy()
     if len(tokenizer) > len(table):
         raise ValueError(
