@@ -123,7 +123,7 @@ def run_everything():
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), torch.ones(BATCH, LENGTH), position_ids=packed)
     CASES["gpt"].build()(random_ids(BATCH, LENGTH), position_ids=packed)
     elmo = CASES["elmo"].build().config.to_dict()
-    features = [{"config": elmo, "pieces": 2, "prefix": [2], "suffix": [3]}]
+    features = [{"config": elmo, "pieces": 1, "prefix": [2], "suffix": [3]}]
     tagger = CASES["recurrent-ForTokenClassification"].build(features=features)
     tagger.model.features[0].spellings[:, 0] = 5
     tagger(random_ids(BATCH, LENGTH))
