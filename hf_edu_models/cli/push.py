@@ -1,5 +1,7 @@
 """`hf-edu push`."""
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated, Any
 
 import typer
@@ -22,8 +24,13 @@ def push(
     ] = False,
     revision: Annotated[str | None, typer.Option(help="Branch, created if missing; default main.")] = None,
     message: Annotated[str | None, typer.Option(help="Commit message.")] = None,
+    space: Annotated[
+        bool, typer.Option("--space", help="Also publish the lab of the run as the static Space USER/NAME.")
+    ] = False,
 ) -> None:
     """Upload the weights, tokenizer, code, card and figures of a run to the Hub, in one commit.
+
+    With --space its lab (`hf-edu lab`) becomes a static Space, which the card links.
 
     The token is the one of `hf auth login`, or HF_TOKEN. If the connection fails, run the same command again: finished
     files are not uploaded twice. Exit codes: 0 uploaded, 2 rejected (invalid input, token or repository), 3 try again
@@ -32,12 +39,30 @@ def push(
     from ..hub.errors import HubUnreachableError
     from ..hub.push import push_run
 
+    options: dict[str, Any] = {"private": private, "dry_run": dry_run, "message": message}
     try:
-        done = push_run(run, repo_id, private=private, dry_run=dry_run, revision=revision, message=message)
+        if not space:
+            _print_upload(push_run(run, repo_id, revision=revision, **options))
+            return
+        with TemporaryDirectory() as folder:  # first, since not every model has a lab
+            page = _write_lab(run, Path(folder))
+            _print_upload(push_run(run, repo_id, revision=revision, space=repo_id, **options))
+            _print_upload(_push_space(page, repo_id, **options))
     except HubUnreachableError as error:
         Console(stderr=True).print(Text(f"hf-edu: {error}", style="red"))
         raise typer.Exit(_UNREACHABLE) from None
-    _print_upload(done)
+
+
+def _write_lab(run: Path, folder: Path) -> Path:
+    from ..lab import build_lab
+
+    return build_lab([run], folder / "lab.html").path
+
+
+def _push_space(page: Path, repo_id: str, **options: Any) -> Any:
+    from ..hub.space import push_space
+
+    return push_space(page, repo_id, model=repo_id, **options)
 
 
 def _print_upload(done: Any) -> None:

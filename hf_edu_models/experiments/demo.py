@@ -45,6 +45,10 @@ def run_demo(folder: Path, overwrite: bool = False, preset: str = "demo") -> Non
     console.print(_example_table(example))
     files = ", ".join(map(str, _draw_attention(folder, example["source"])))
     console.print(Text(f"attention weights: {files}", style="green"), soft_wrap=True)
+    page = _write_lab(folder, example["source"])
+    console.print(
+        Text(f"all three models in one page, to type, watch and change: {page}", style="green"), soft_wrap=True
+    )
     console.print("\nEach run is a checkpoint with tokenizer, code and card. What to do next:\n")
     for purpose, command in next_commands(folder / _EXPLAINED, example["source"]).items():
         console.print(Text(f"# {purpose}", style="dim"), soft_wrap=True)
@@ -63,6 +67,7 @@ def next_commands(run: Path, text: str) -> dict[str, str]:
     folder, quoted = shlex.quote(str(run)), shlex.quote(text)
     return {
         "translate a date of your own": f"hf-edu translate {folder} 'Friday, May 3rd 2030'",
+        "put one model into a page that runs it": f"hf-edu lab {folder} --out lab.html",
         "see where it looks while it writes": f"hf-edu explain attention {folder} {quoted} --out map.html",
         "score it again, with confidence intervals": f"hf-edu evaluate {folder}",
         "train it for longer": "hf-edu train bahdanau --preset dates",
@@ -75,7 +80,7 @@ def clear_demo_folder(folder: Path, overwrite: bool) -> None:
     """Remove an earlier demo if `overwrite` is set; raise an error for a folder with anything else."""
     if not folder.exists() or not any(folder.iterdir()):
         return
-    is_demo = {each.name for each in folder.iterdir()} <= {*DEMO_RUNGS, "attention.png", "attention.html"}
+    is_demo = {each.name for each in folder.iterdir()} <= {*DEMO_RUNGS, "attention.png", "attention.html", "lab.html"}
     if not overwrite or not is_demo:
         reason = "--overwrite replaces it" if is_demo else "it has other files"
         raise ValueError(f"{folder} is not empty ({reason}); choose another folder with --out")
@@ -155,3 +160,10 @@ def _draw_attention(folder: Path, text: str) -> list[Path]:
 
     maps = attention_maps(*load_model(str(folder / _EXPLAINED)), text, max_new_tokens=20)
     return [save_attention(maps, folder / f"attention{extension}") for extension in (".png", ".html")]
+
+
+def _write_lab(folder: Path, text: str) -> Path:
+    """The three models in one page, where they run."""
+    from ..lab import build_lab
+
+    return build_lab([folder / rung for rung in DEMO_RUNGS], folder / "lab.html", text=text).path

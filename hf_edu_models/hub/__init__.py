@@ -12,6 +12,7 @@ _HOMES = {
     "Push": "push",
     "PushWithCardMixin": "push",
     "push_run": "push",
+    "push_space": "space",
     # Former names, for code that imports them from `hub`; the last six have packages of their own.
     "HubRefusal": "errors",
     "HubUnreachable": "errors",

@@ -22,7 +22,7 @@ from ..auto import find_rung
 from ..checkpoints import WEIGHTS_INDEX, Checkpoint, check_complete, code_files, read_checkpoint, weight_files
 from ..manifest import MANIFEST, make_manifest, rewriting
 from ..redaction import REDACTED
-from ..run_folder import RESULTS, SETTINGS, STATE
+from ..run_folder import RESULTS, SETTINGS, STATE, write_results
 from .cards.card import CARD, card_files, write_files
 from .errors import TIMEOUT, HubRejectedError, call_hub
 
@@ -62,6 +62,7 @@ def push_run(
     token: str | None = None,
     revision: str | None = None,
     message: str | None = None,
+    space: str | None = None,
 ) -> Push:
     """Upload a run to the Hub in one commit, with a new card unless the card was written or changed by hand.
 
@@ -70,12 +71,13 @@ def push_run(
         dry_run: Check everything; upload and write nothing.
         token: Default the one of `hf auth login` or HF_TOKEN. It is never saved.
         revision: Branch, created if missing; default main.
+        space: The Space with the run's lab, which the card links.
     """
-    _check_repo_id(repo_id)
+    check_repo_id(repo_id)
     _check_inside(Path(run), [Path(run) / name for name in (RESULTS, SETTINGS, STATE)])  # what the card shows
     checkpoint = read_checkpoint(run)
     check_complete(checkpoint)
-    generated = card_files(checkpoint, repo_id=repo_id)
+    generated = card_files(checkpoint, repo_id=repo_id, space=space)
     public = _public_files(checkpoint)
     contents = public | generated | {MANIFEST: _manifest_of(public)}
     if (checkpoint.folder / MANIFEST).is_file():
@@ -84,8 +86,10 @@ def push_run(
     push = Push(repo_id, revision or "main", message, _sizes(contents), _left_out(checkpoint.folder, contents))
     if dry_run:
         return push
-    token = _find_token(token)
+    token = find_token(token)
     write_files(checkpoint.folder, generated)
+    if space is not None and checkpoint.results:
+        write_results(checkpoint.folder, checkpoint.results | {"space": space})  # for later cards
 
     def upload() -> Any:
         api = HfApi(token=token, library_name="hf_edu_models")
@@ -95,12 +99,12 @@ def push_run(
     return replace(push, url=str(call_hub(repo_id, token, upload).commit_url))
 
 
-def _check_repo_id(repo_id: str) -> None:
+def check_repo_id(repo_id: str) -> None:
     if not re.fullmatch(r"[\w][\w.-]*/[\w][\w.-]*", repo_id) or "--" in repo_id or ".." in repo_id:
         raise ValueError(f"{repo_id!r} is not a repository id; use user/name with letters, digits, '-', '_' and '.'")
 
 
-def _find_token(token: str | None) -> str:
+def find_token(token: str | None) -> str:
     """The token to use; no error message contains it."""
     token = (token or get_token() or "").strip()
     if not token:
@@ -219,7 +223,7 @@ class PushWithCardMixin(_AnyTrainer):
         if not self._is_on_ladder():
             return super().push_to_hub(commit_message, blocking, token, revision, **card)
         self.callback_handler.on_push_begin(self.args, self.state, self.control)
-        token = _find_token(token or self.args.hub_token)
+        token = find_token(token or self.args.hub_token)
 
         def upload() -> Any:
             if self.hub_model_id is None:
@@ -251,7 +255,7 @@ class PushWithCardMixin(_AnyTrainer):
             for name, file in _public_files(read_checkpoint(checkpoint_folder)).items():
                 shutil.copy(file, Path(self.args.output_dir) / name)
         message = f"Training in progress, step {self.state.global_step}"
-        job = self._upload_output_dir(message, token=_find_token(self.args.hub_token), run_as_future=True)
+        job = self._upload_output_dir(message, token=find_token(self.args.hub_token), run_as_future=True)
         self.push_in_progress = PushInProgress([job])
         return None
 

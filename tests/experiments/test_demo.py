@@ -52,6 +52,14 @@ def test_the_attention_is_drawn_and_every_run_has_its_card(demo_output):
         assert not list((folder / "demo" / rung).glob("checkpoint-*"))
 
 
+def test_the_lab_has_all_three_models_and_is_named(demo_output):
+    folder, text = demo_output
+    page = folder / "demo" / "lab.html"
+    assert "demo/lab.html" in text and page.stat().st_size < 3_000_000
+    content = page.read_text("utf-8")
+    assert all(f'"name": "{rung}"' in content for rung in DEMO_RUNGS) and content.count('id="weights-') == 3
+
+
 def test_the_last_three_lines_load_the_model(demo_output):
     folder, text = demo_output
     lines = [line.strip() for line in text.splitlines() if line.strip()][-3:]
@@ -88,7 +96,7 @@ def test_what_to_do_next_works_as_pasted(demo_output, monkeypatch):
             continue
         result = CliRunner().invoke(app, arguments)
         assert program == "hf-edu" and result.exit_code == 0, result.output
-    assert (folder / "map.html").exists()
+    assert (folder / "map.html").exists() and (folder / "lab.html").exists()
 
 
 def test_other_files_are_safe(tmp_path):

@@ -18,7 +18,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 import yaml
 
 LARGE = (".safetensors", ".png")  # stored as large files (LFS)
-REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"
+REPO = r"(?P<repo>[\w.-]+/[\w.-]+)"  # of a Space: `spaces/user/name` in `repositories`
 
 
 @dataclass
@@ -101,7 +101,10 @@ class Handler(BaseHTTPRequestHandler):
             found = re.fullmatch(pattern, path)
             if method == self.command and found:
                 try:
-                    handle(self, **found.groupdict())
+                    groups = found.groupdict()
+                    if groups.pop("kind", None) in ("spaces", "spaces/"):
+                        groups["repo"] = f"spaces/{groups['repo']}"
+                    handle(self, **groups)
                 except HTTPError as error:
                     self.send_error_json(error)
                 return
@@ -152,7 +155,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def repository(self, repo: str, write: bool = False) -> Repository:
         found = self.hub.repositories.get(repo)
-        owner = repo.partition("/")[0]
+        owner = repo.removeprefix("spaces/").partition("/")[0]
         if found is None:
             raise HTTPError(404, "Repository not found", "RepoNotFound")
         if write and self.user() != owner:
@@ -175,7 +178,10 @@ class Handler(BaseHTTPRequestHandler):
         request = json.loads(self.read_body())
         user = self.user()
         owner = request.get("organization") or user
-        repo = f"{owner}/{request['name']}"
+        is_space = request.get("type") == "space"
+        repo = f"{'spaces/' if is_space else ''}{owner}/{request['name']}"
+        if is_space and request.get("sdk") != "static":
+            raise HTTPError(400, "this Hub has static Spaces only")
         if owner != user:
             raise HTTPError(403, f"You don't have the rights to create a model under the namespace {owner}")
         if repo in self.hub.repositories:
@@ -274,7 +280,7 @@ class Handler(BaseHTTPRequestHandler):
     def info(self, repo: str, revision: str = "main") -> None:
         commit = self.commit(repo, revision)
         siblings = [{"rfilename": path} for path in sorted(commit.files)]
-        facts = {"_id": "1", "id": repo, "sha": commit.sha, "siblings": siblings, "tags": []}
+        facts = {"_id": "1", "id": repo.removeprefix("spaces/"), "sha": commit.sha, "siblings": siblings, "tags": []}
         self.send_json(facts | {"private": self.hub.repositories[repo].private})
 
     def tree(self, repo: str, revision: str, folder: str | None = None) -> None:
@@ -300,17 +306,17 @@ ROUTES = (
     ("GET", r"/api/whoami-v2", Handler.whoami),
     ("POST", r"/api/repos/create", Handler.create),
     ("POST", r"/api/validate-yaml", Handler.validate),
-    ("POST", rf"/api/models/{REPO}/branch/(?P<revision>.+)", Handler.branch),
-    ("POST", rf"/api/models/{REPO}/preupload/(?P<revision>.+)", Handler.preupload),
-    ("POST", rf"/api/models/{REPO}/commit/(?P<revision>.+)", Handler.make_commit),
-    ("POST", rf"/{REPO}\.git/info/lfs/objects/batch", Handler.batch),
+    ("POST", rf"/api/(?P<kind>models|spaces)/{REPO}/branch/(?P<revision>.+)", Handler.branch),
+    ("POST", rf"/api/(?P<kind>models|spaces)/{REPO}/preupload/(?P<revision>.+)", Handler.preupload),
+    ("POST", rf"/api/(?P<kind>models|spaces)/{REPO}/commit/(?P<revision>.+)", Handler.make_commit),
+    ("POST", rf"/(?P<kind>spaces/)?{REPO}\.git/info/lfs/objects/batch", Handler.batch),
     ("PUT", r"/lfs/(?P<oid>\w+)", Handler.upload),
     ("POST", r"/lfs/(?P<oid>\w+)/verify", Handler.verify),
-    ("GET", rf"/api/models/{REPO}", Handler.info),
-    ("GET", rf"/api/models/{REPO}/revision/(?P<revision>[^/]+)", Handler.info),
-    ("GET", rf"/api/models/{REPO}/tree/(?P<revision>[^/]+)(?:/(?P<folder>.+))?", Handler.tree),
-    ("GET", rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
-    ("HEAD", rf"/{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
+    ("GET", rf"/api/(?P<kind>models|spaces)/{REPO}", Handler.info),
+    ("GET", rf"/api/(?P<kind>models|spaces)/{REPO}/revision/(?P<revision>[^/]+)", Handler.info),
+    ("GET", rf"/api/(?P<kind>models|spaces)/{REPO}/tree/(?P<revision>[^/]+)(?:/(?P<folder>.+))?", Handler.tree),
+    ("GET", rf"/(?P<kind>spaces/)?{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
+    ("HEAD", rf"/(?P<kind>spaces/)?{REPO}/resolve/(?P<revision>[^/]+)/(?P<path>.+)", Handler.resolve),
 )
 
 

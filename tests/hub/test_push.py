@@ -38,7 +38,7 @@ NOT_UPLOADED = (
 
 
 def environment(url: str, home: Path, **more) -> dict[str, str]:
-    inherited = {name: os.environ[name] for name in ("PATH", "ONEDNN_MAX_CPU_ISA") if name in os.environ}
+    inherited = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "ONEDNN_MAX_CPU_ISA") if name in os.environ}
     settings = {"HF_ENDPOINT": url, "HF_HUB_DISABLE_XET": "1", "HF_HOME": str(home), "OMP_NUM_THREADS": "1"}
     return inherited | settings | {"HF_HUB_DISABLE_TELEMETRY": "1", "COLUMNS": "200"} | more
 

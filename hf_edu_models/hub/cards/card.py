@@ -32,6 +32,7 @@ def make_card(
     *,
     repo_id: str | None = None,
     licence: str | None = None,
+    space: str | None = None,
     **metadata: Any,
 ) -> ModelCard:
     """The card of a run, or a shorter one for a folder with only a model; writes no file.
@@ -39,6 +40,7 @@ def make_card(
     Args:
         repo_id: Repository on the Hub; the code on the card then loads from there.
         licence: Licence of the weights; default the one of the run.
+        space: Space with the lab of the run; default the one that it was published as.
         metadata: Fields of `ModelCardData` that replace those of the run; None changes nothing.
     """
     checkpoint = run if isinstance(run, Checkpoint) else read_checkpoint(run)
@@ -49,7 +51,7 @@ def make_card(
     card = ModelCard.from_template(
         make_metadata(checkpoint, title, **metadata),
         template_str=read_template(checkpoint.rung),
-        run=template_values(checkpoint, title, repo_id),
+        run=template_values(checkpoint, title, repo_id, space),
         config=checkpoint.rung.config.from_dict(checkpoint.config),  # with its defaults
     )
     # One empty line between paragraphs, whichever parts the template left out.

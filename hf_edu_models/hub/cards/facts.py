@@ -18,11 +18,14 @@ from .snippets import PLACEHOLDER, loading_code, usage_example
 _MAX_SAMPLES, _MAX_CHARACTERS = 8, 240
 
 
-def template_values(checkpoint: Checkpoint, title: str, repo_id: str | None) -> dict[str, Any]:
+def template_values(
+    checkpoint: Checkpoint, title: str, repo_id: str | None, space: str | None = None
+) -> dict[str, Any]:
     """Everything that a template finds under `run`."""
     results = checkpoint.results
     return {
         "title": title,
+        "space": space or results.get("space"),
         "paper": checkpoint.rung.paper,
         "auto": checkpoint.auto,
         "task": _cell((results.get("task") or "").replace("_", " ")),

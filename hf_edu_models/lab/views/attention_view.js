@@ -57,7 +57,7 @@ export class AttentionView {
     for (const head of shown) slice(entry, { heads: head }).values.forEach((value, i) => { mean[i] += value / shown.length; });
     const row = mean.subarray(step * keys, (step + 1) * keys);
     const key = this.key === null ? row.indexOf(Math.max(...row)) : Math.min(this.key, keys - 1); // the strongest, until one is chosen
-    this.tokens.show(tokens, { heads: rows, selected: key });
+    this.tokens.show(tokens, { heads: rows, selected: key, direction: analysis.direction(entry.keySide) });
     this.showLegend(shown, heads);
     this.heat.show({ values: mean, rows: queries, columns: keys, rowLabels, columnLabels: keyLabels, kind: "weight", row: step, column: key });
     this.describe(row, rowLabels[step], keyLabels);

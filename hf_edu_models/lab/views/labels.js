@@ -11,6 +11,10 @@ export function visible(text) {
   return shown.replace(ESCAPED, (character) => (isJoiner(character) && shown.length > 1 ? character : `\\u${character.codePointAt(0).toString(16).padStart(4, "0")}`)) || "∅";
 }
 
+// The direction of a text is that of its first letter.
+const RIGHT_TO_LEFT = /^\P{L}*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\u{10800}-\u{10fff}\u{1e800}-\u{1efff}]/u;
+export const directionOf = (text) => (RIGHT_TO_LEFT.test(text) ? "rtl" : "ltr");
+
 // `decoder.layers.0.cross_attention.weights` to "decoder, layer 1, cross attention: weights".
 export function titleOf(name) {
   const words = name.replace(/\b(layers|sentences|choices)\.(\d+)/g, (_, what, number) => `${what.slice(0, -1)} ${Number(number) + 1}`).replaceAll("_", " ").split(".");

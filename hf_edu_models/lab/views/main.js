@@ -80,6 +80,7 @@ class App {
 
   // Compute with every model that is shown.
   run() {
+    this.isWaiting = false;
     const start = performance.now();
     for (const name of this.shown) this.column(name).analyse(this.input, Boolean(this.view?.needsParts));
     this.milliseconds = performance.now() - start;
@@ -181,6 +182,7 @@ function listenToInput() {
     byId(name).addEventListener("input", () => {
       app.input[name] = byId(name).value;
       if (name !== "target" && app.input.target && byId("target").value) { app.input.target = ""; byId("target").value = ""; }
+      app.isWaiting = true;
       clearTimeout(typing);
       typing = setTimeout(() => app.run(), app.milliseconds > 150 ? 600 : 60);
     });

@@ -110,9 +110,9 @@ export class TokenRow {
   }
 
   // tokens: [{text, isSpecial, isNew}]; heads: null or [{head, values}], one value for each token.
-  show(tokens, { heads = null, selected = null, note = null } = {}) {
+  show(tokens, { heads = null, selected = null, note = null, direction = "ltr" } = {}) {
     if (this.element.children.length !== tokens.length) this.element.replaceChildren(...tokens.map(() => make("button", "chip")));
-    this.element.dir = /^[^\p{L}]*[\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc]/u.test(tokens.map(({ text }) => text).join(" ")) ? "rtl" : "ltr";
+    this.element.dir = direction;
     tokens.forEach((each, i) => {
       const chip = this.element.children[i];
       chip.type = "button";

@@ -97,7 +97,7 @@ export class PredictionsView {
     const maskId = tokenizer.idOf(maskToken);
     const masks = analysis.source.map(({ id }, i) => (id === maskId ? i : -1)).filter((i) => i >= 0);
     const place = this.app.place("source", analysis.source.length);
-    this.tokens.show(analysis.source, { selected: place });
+    this.tokens.show(analysis.source, { direction: analysis.direction("source"), selected: place });
     this.note.textContent = masks.length ? "Choose a token to put a mask there; edit the text to fill it." : `There is no ${maskToken}: choose a token to put one there. Below, what the model expects at “${analysis.source[place].text}”.`;
     const size = entry.shape.at(-1);
     return (masks.length ? masks : [place]).flatMap((i) => {
@@ -161,7 +161,7 @@ export class PredictionsView {
     const place = this.app.place("source", analysis.source.length);
     const best = analysis.source.map((_, i) => softmax(entry.data.subarray(i * size, (i + 1) * size)));
     const labelOf = (row) => analysis.labels[row.indexOf(Math.max(...row))] ?? "";
-    this.tokens.show(analysis.source, { selected: place, note: (each, i) => (each.isSpecial ? "" : labelOf(best[i])) });
+    this.tokens.show(analysis.source, { direction: analysis.direction("source"), selected: place, note: (each, i) => (each.isSpecial ? "" : labelOf(best[i])) });
     const title = make("h3", "", "Tags of ");
     title.append(token(analysis.source[place].text));
     const ranked = best[place].map((value, i) => ({ text: analysis.labels[i] ?? `label ${i}`, value })).sort((one, other) => other.value - one.value);
@@ -173,7 +173,7 @@ export class PredictionsView {
     const context = analysis.source.map(({ typeId, isSpecial }, i) => (typeId === 1 && !isSpecial ? i : -1)).filter((i) => i >= 0);
     let best = { value: 0, start: context[0] ?? 0, end: context[0] ?? 0 };
     for (const start of context) for (const end of context) if (end >= start && end - start < 30 && starts[start] * ends[end] > best.value) best = { value: starts[start] * ends[end], start, end };
-    this.tokens.show(analysis.source, { heads: [{ head: 0, values: starts }, { head: 1, values: ends }] });
+    this.tokens.show(analysis.source, { direction: analysis.direction("source"), heads: [{ head: 0, values: starts }, { head: 1, values: ends }] });
     const { start, end } = best;
     const answer = [...analysis.input.pair].slice(analysis.source[start].start, analysis.source[end].end).join("");
     this.note.textContent = "The bars are the probabilities that the answer starts and ends at a token.";

@@ -3,7 +3,7 @@
 import { loadModel } from "../engine/model.js";
 import { readSafetensors } from "../engine/safetensors.js";
 import { Tokenizer } from "../tokenizer/tokenizer.js";
-import { visible } from "./labels.js";
+import { directionOf, visible } from "./labels.js";
 
 const MOST_TOKENS = 400; // of a model without a limit of its own: the page stays quick
 const MOST_PARTS = 6_000_000; // values of scores element by element
@@ -154,6 +154,11 @@ export class Analysis {
   tokensOf(side, group = null, isPredicted = false) {
     if (side === "target") return isPredicted ? this.target : this.read;
     return this.groups && group !== null ? this.groups[group] : this.source;
+  }
+
+  // Which way the tokens of one side are read.
+  direction(side) {
+    return directionOf(side === "target" ? this.written : this.input.text);
   }
 
   entries(...kinds) {

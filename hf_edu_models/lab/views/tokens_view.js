@@ -37,9 +37,9 @@ export class TokensView {
     const words = new Set(pieces.map(({ word }) => word)).size;
     this.note.textContent = `${sources.length} tokens${words < pieces.length ? `, ${pieces.length} of them from ${words} words` : ""}; below each its id.`;
     const ids = ({ id }) => String(id);
-    this.lines.source.show(sources, { note: ids, selected: this.app.place("source", sources.length) });
+    this.lines.source.show(sources, { note: ids, direction: analysis.direction("source"), selected: this.app.place("source", sources.length) });
     this.target.hidden = this.lines.target.element.hidden = !analysis.read;
-    if (analysis.read) this.lines.target.show(analysis.target, { note: ids, selected: this.app.place("target", analysis.target.length) });
+    if (analysis.read) this.lines.target.show(analysis.target, { note: ids, direction: analysis.direction("target"), selected: this.app.place("target", analysis.target.length) });
     const entries = analysis.entries("embedding", "positions").filter(({ shape }) => shape.length === 2);
     const entry = entries.find(({ name }) => name === session.chosen.tokens) ?? entries[0];
     this.entry = entry;
