@@ -33,16 +33,22 @@ def count_parameters(folder: Path) -> int:
 
 
 def pack(folder: Path, precision: str) -> bytes:
-    """A safetensors file; an int8 matrix `name` has one scale for each row in `name.scales`."""
+    """A safetensors file; an int8 matrix `name` has one scale for each row in `name.scales`.
+
+    Integers, such as the spellings of a vocabulary, stay as they are.
+    """
     from safetensors.numpy import save
     from safetensors.torch import load_file
 
     tensors: dict[str, np.ndarray] = {}
     for file in weight_files(folder):
-        tensors |= {name: tensor.float().numpy() for name, tensor in load_file(file).items()}
+        for name, tensor in load_file(file).items():
+            tensors[name] = (tensor.float() if tensor.is_floating_point() else tensor).numpy()
     packed = {}
     for name, values in tensors.items():
-        if precision == "int8" and values.ndim == 2 and values.size >= _SMALLEST_INT8:
+        if values.dtype != np.float32:
+            packed[name] = values
+        elif precision == "int8" and values.ndim == 2 and values.size >= _SMALLEST_INT8:
             packed[name], packed[f"{name}.scales"] = _round_rows(values)
         else:
             packed[name] = values.astype(np.float16 if precision == "float16" else np.float32)

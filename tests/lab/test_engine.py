@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from browser import Browser, why_not
 from engine import ENGINE, NO_NODE, arrays_of, run_engine
 from safetensors.torch import load_file, save_file
 from tiny import ALL, CASES, GENERATORS, TINY, TRANSLATORS, by_name, inputs_for, logits_of, padded_inputs_for
 from transformers.activations import ACT2FN
 
 from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask
+from hf_edu_models.lab import weights as lab_weights
+from hf_edu_models.pages.document import data_block, json_block, write_document
+from hf_edu_models.pages.modules import join_modules
 
 pytestmark = pytest.mark.skipif(NO_NODE is not None, reason=str(NO_NODE))
 SUPPORTED = json.loads((ENGINE / "supported.js").read_text().partition("SUPPORTED = ")[2].rstrip(";\n"))
@@ -750,6 +754,19 @@ def test_every_dtype_is_read(name, dtype, saved, tmp_path):
     np.testing.assert_allclose(arrays_of(record)["logits"], logits, **CLOSE)
 
 
+@pytest.mark.parametrize("precision", ["float32", "float16", "int8"])
+def test_spellings_and_other_integers_stay_whole(precision, saved, tmp_path, monkeypatch):
+    """The weights as a page holds them, in every precision; here even small matrices are rounded."""
+    monkeypatch.setattr(lab_weights, "_SMALLEST_INT8", 16)
+    each = saved["elmo-characters"]
+    (tmp_path / "model.safetensors").write_bytes(lab_weights.pack(each.folder, precision))
+    (tmp_path / "config.json").write_text((each.folder / "config.json").read_text())
+    ((record,),) = run_engine([{"folder": str(tmp_path), "calls": [["run", row_of(each.inputs, 0)]]}], tmp_path)
+    found, exact = (arrays_of(each_record)["logits"] for each_record in (record, each.results["run 0"]))
+    bound = {"float32": 1e-6, "float16": 1e-3, "int8": 0.05}[precision]
+    assert np.abs(found - exact).max() <= bound * np.abs(exact).max()
+
+
 def test_activations(tmp_path):
     """All that the engine computes, and the error function below the GELU."""
     values = np.linspace(-6, 6, 241).tolist()
@@ -891,3 +908,39 @@ def test_a_state_can_be_frozen_from_a_step_on(name, path, is_reversed, saved, tm
     start = len(states) - 1 - 2 if is_reversed else 2
     np.testing.assert_array_equal(states[:start], before[:start])
     assert (states[start:] == states[start - 1]).all() and not (before[start:] == before[start - 1]).all()
+
+
+PAGE = """<!DOCTYPE html><meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{{policy}}"><style>{{style}}</style>
+<script type="application/json" id="data">{{data}}</script>{{weights}}<script>{{script}}</script>"""
+READ = """
+const [name, inputs] = arguments;
+const bytes = Uint8Array.from(atob(document.getElementById(name).textContent), (letter) => letter.charCodeAt(0));
+const config = JSON.parse(document.getElementById("data").textContent)[name];
+const { entries } = loadModel(config, readSafetensors(bytes.buffer)).run(inputs);
+return Object.fromEntries(entries.filter(({ kind }) => kind === "logits" || kind === "weights").map(
+  ({ name, shape, data }) => [name, { shape, data: [...data] }]));
+"""
+
+
+@pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+def test_a_browser_computes_the_same(saved, tmp_path):
+    """Every model in one page that opens from disk, under the content policy of all pages."""
+    script = join_modules("lab/views/session.js")
+    for function, file in (("loadModel", "engine/model.js"), ("readSafetensors", "engine/safetensors.js")):
+        (module,) = re.findall(rf"const (module\d+) = .* // lab/{file}", script)
+        script += f"const {{ {function} }} = {module};\n"
+    configs = {name: json.loads((each.folder / "config.json").read_text()) for name, each in saved.items()}
+    blocks = [data_block(name, (each.folder / "model.safetensors").read_bytes()) for name, each in saved.items()]
+    page = write_document(tmp_path / "page.html", PAGE, "", script, data=json_block(configs), weights="".join(blocks))
+    browser = Browser(tmp_path / "profile")
+    try:
+        browser.open(page)
+        for name, each in saved.items():
+            found, arrays = browser.run(READ, name, row_of(each.inputs, 0)), arrays_of(each.results["run 0"])
+            assert found or name.endswith("Model")
+            for key, entry in found.items():
+                np.testing.assert_allclose(np.array(entry["data"]).reshape(entry["shape"]), arrays[key], **CLOSE)
+        assert not browser.console_messages()
+    finally:
+        browser.close()
