@@ -16,8 +16,9 @@ from safetensors.torch import load_file, save_file
 from tiny import ALL, CASES, GENERATORS, TINY, TRANSLATORS, by_name, inputs_for, logits_of, padded_inputs_for
 from transformers.activations import ACT2FN
 
-from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask
+from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask, EduWordVectorsConfig, EduWordVectorsForCBOW
 from hf_edu_models.lab import weights as lab_weights
+from hf_edu_models.models.blocks_subwords import subword_table
 from hf_edu_models.pages.document import data_block, json_block, write_document
 from hf_edu_models.pages.modules import join_modules
 
@@ -944,3 +945,76 @@ def test_a_browser_computes_the_same(saved, tmp_path):
         assert not browser.console_messages()
     finally:
         browser.close()
+
+
+# Settings that no variant of the ladder has, and inputs that no example has.
+SETTINGS = {
+    "transformer-plain": ("transformer", {"scale_embeddings": False, "hidden_act": "gelu_new"}, {}),
+    "transformer-untied": ("transformer", {"tie_word_embeddings": False, "share_embeddings": False}, {}),
+    "seq2seq-forwards": ("seq2seq-gru", {"reverse_source": False, "num_hidden_layers": 1}, {}),
+    "seq2seq-tied": ("seq2seq", {"tie_word_embeddings": True, "embedding_size": 12}, {}),
+    "cho-reversed": ("seq2seq-cho", {"reverse_source": True, "cell_type": "rnn"}, {}),
+    "bahdanau-deep": ("bahdanau", {"num_hidden_layers": 2, "encoder_hidden_size": 7, "attention_size": 5}, {}),
+    "bahdanau-tied": ("bahdanau", {"tie_word_embeddings": True, "maxout_size": 10}, {}),
+    "bahdanau-sparse": ("bahdanau", {"attention_normalizer": "sparsemax"}, {}),
+    "feedforward-one": ("feedforward", {"window_size": 1}, {}),
+    "feedforward-deep": ("feedforward-ForSequenceClassification", {"classifier_layers": 3}, {}),
+    "recurrent-tied": ("recurrent-rnn", {"tie_word_embeddings": True, "embedding_size": 12}, {}),
+    "recurrent-attention": (
+        "recurrent-ForSequenceClassification",
+        {"pooling": "attention", "cell_type": "rnn", "bidirectional": True},
+        {},
+    ),
+    "recurrent-short-window": ("recurrent-lstm-window", {"attention_window": 1, "num_hidden_layers": 1}, {}),
+    "hierarchical-rnn": ("hierarchical", {"cell_type": "rnn"}, {}),
+    "bert-segments": ("bert-ForSequenceClassification", {}, {"token_type_ids": [0, 0, 0, 1, 1, 1, 1]}),
+    "bert-segments-masked": ("bert-ForMaskedLM", {"hidden_act": "relu"}, {"token_type_ids": [0, 1, 1, 1, 1, 1, 1]}),
+    "gpt-tall": ("gpt", {"num_hidden_layers": 3, "num_attention_heads": 2, "tie_word_embeddings": False}, {}),
+    "elmo-shallow": ("elmo", {"num_hidden_layers": 1, "tie_word_embeddings": True}, {}),
+    "word-vectors-tree": ("word_vectors", {"hierarchical_softmax": True, "max_code_length": 12}, {}),
+    "cbow-tree": ("word_vectors-ForCBOW", {"hierarchical_softmax": True, "window_size": 1}, {}),
+}
+
+
+@pytest.fixture(scope="module")
+def with_settings(tmp_path_factory) -> dict:
+    folder = tmp_path_factory.mktemp("settings")
+    built, jobs = {}, []
+    for name, (case_name, settings, more) in SETTINGS.items():
+        case = CASES[case_name]
+        model = case.build(form="eager", **settings)
+        model.save_pretrained(folder / name)
+        inputs = inputs_for(case) | {key: torch.tensor([values, values]) for key, values in more.items()}
+        built[name] = model, inputs
+        jobs.append({"folder": str(folder / name), "calls": [["run", row_of(inputs, 0)]]})
+    return {name: (*built[name], record) for name, (record,) in zip(SETTINGS, run_engine(jobs, folder), strict=True)}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_setting_is_computed(name, with_settings):
+    model, inputs, record = with_settings[name]
+    with torch.no_grad():
+        logits = logits_of(model(**inputs))[0].numpy()
+    np.testing.assert_allclose(arrays_of(record)["logits"], logits, **CLOSE)
+
+
+def test_a_word_is_the_mean_of_its_ngrams(tmp_path):
+    """With n-grams of the words, and one token without a word that was added later."""
+    words = [None if number < 4 else f"word{number}" for number in range(29)]
+    config = EduWordVectorsConfig(**TINY["word_vectors"], num_buckets=31)
+    ids, starts = subword_table(words, config)
+    torch.manual_seed(0)
+    model = EduWordVectorsForCBOW(EduWordVectorsConfig(**config.to_diff_dict() | {"num_ngrams": len(ids)})).eval()
+    torch.nn.init.normal_(model.lm_head.weight)
+    torch.nn.init.normal_(model.model.embed_tokens.weight)
+    torch.nn.init.normal_(model.model.embed_tokens.ngrams.weight)
+    model.model.embed_tokens.set_words(ids, starts)
+    model.resize_token_embeddings(30)
+    model.save_pretrained(tmp_path)
+    inputs = {"input_ids": torch.tensor([[29, 5, 2, 17, 28]])}
+    ((record,),) = run_engine([{"folder": str(tmp_path), "calls": [["run", row_of(inputs, 0)]]}], tmp_path)
+    with torch.no_grad():
+        outputs = model(**inputs, output_hidden_states=True)
+    arrays = arrays_of(record)
+    np.testing.assert_allclose(arrays["embed_tokens.output"], outputs.hidden_states[0][0], **CLOSE)
+    np.testing.assert_allclose(arrays["logits"], outputs.logits[0], **CLOSE)
