@@ -138,9 +138,11 @@ def _embeddings(model: Any, ids: list[int], segments: list[int]) -> dict[str, np
 
 def byte_pair_merges(tokenizer: Any, text: str) -> list[tuple[str, list[Merge]]]:
     """Each word of a text, cut into symbols, and the merges of the tokenizer in the order in which they are applied."""
-    backend: Any = getattr(tokenizer, "backend_tokenizer", None)
-    model = {} if backend is None else json.loads(backend.to_str())["model"]
-    if model.get("type") != "BPE":
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return []
+    model = json.loads(backend.to_str())["model"]
+    if model["type"] != "BPE":
         return []
     pairs = [tuple(merge.split(" ")) if isinstance(merge, str) else tuple(merge) for merge in model["merges"]]
     ranks = {pair: rank for rank, pair in enumerate(pairs)}
@@ -171,7 +173,8 @@ def draw_input(found: ModelInput, title: str, dimensions: int = 32) -> Figure:
     count, length = len(found.embeddings), len(found.tokens)
     figure, axes = new_figure(max(6.0, 0.55 * length + 1.5), 1.9 * count + 0.8, rows=count, sharex=True)
     limit = max(np.abs(values[:, :dimensions]).max() for values in found.embeddings.values())
-    for axis, (name, values) in zip(np.ravel(axes), found.embeddings.items(), strict=True):
+    panels: list[Any] = list(np.ravel(axes))
+    for axis, (name, values) in zip(panels, found.embeddings.items(), strict=True):
         table = values[:, :dimensions].T
         image = axis.imshow(table, aspect="auto", cmap="RdBu_r", vmin=-limit, vmax=limit, interpolation="nearest")
         axis.set(title=f"= {name}" if name == "sum" else f"{name} embedding", ylabel="dimension")
@@ -180,7 +183,7 @@ def draw_input(found: ModelInput, title: str, dimensions: int = 32) -> Figure:
         figure.colorbar(image, ax=axis, pad=0.01)
     lines = [escape_dollars(found.tokens), [str(i) for i in found.ids], [str(i) for i in found.segments]]
     labels = ["\n".join(parts) for parts in zip(*lines, strict=True)]
-    list(np.ravel(axes))[-1].set_xticks(range(length), labels, fontsize=7)
+    panels[-1].set_xticks(range(length), labels, fontsize=7)
     figure.suptitle(title, fontsize=11)
     size = next(iter(found.embeddings.values())).shape[1]
     about = f"The first {min(dimensions, size)} of {size} dimensions, before layer norm and dropout."
