@@ -73,15 +73,22 @@ _LAGS: dict[str, Any] = {
     "inputs": 104,
     "outputs": 2,
     "answer": "last",
+    "tolerance": 0.2,
+    "learning_rate": 0.003,
+    "max_sequences": 30_000,
 }
 LAG_TASKS = {
     "reber": LagTask("reber", "sample_reber", 7, 7, 9, "each", max_sequences=60_000),
-    "lag 100, noise": LagTask(**_LAGS, lag=100, tolerance=0.2, options={"lag": 100}),
-    "lag 1,000, noise": LagTask(**_LAGS, lag=1000, tolerance=0.2, options={"lag": 1000}),
+    "lag 100, noise": LagTask(**_LAGS, lag=100, options={"lag": 100}),
+    "lag 1,000, noise": LagTask(**_LAGS, lag=1000, options={"lag": 1000}),
     "adding": LagTask("adding", "sample_adding", 2, 1, 50, "number", 0.04),
-    "multiplication": LagTask("multiplication", "sample_multiplication", 2, 1, 50, "number", 0.04),
+    "multiplication": LagTask(
+        "multiplication", "sample_multiplication", 2, 1, 50, "number", 0.04, max_sequences=200_000
+    ),
     "temporal order": LagTask("temporal_order", "sample_temporal_order", 8, 4, 30, "last", 0.3),
-    "delayed copy": LagTask("delayed_copy", "sample_delayed_copy", 10, 10, 100, "copy", hidden_size=64),
+    "delayed copy": LagTask(
+        "delayed_copy", "sample_delayed_copy", 10, 10, 10, "copy", options={"delay": 10, "length": 3}, hidden_size=64
+    ),
 }
 
 
@@ -131,7 +138,7 @@ def loss_and_correct(task: LagTask, outputs: Tensor, drawn: Sequences) -> tuple[
     if task.answer in ("each", "copy"):
         loss = F.cross_entropy(outputs.flatten(0, 1), targets.flatten(), ignore_index=PAD)
         if task.answer == "copy":
-            length = task.options.get("length", 10)
+            length = task.options["length"]
             return loss, (outputs.argmax(-1) == targets)[:, -length:].all(1)
         allowed = torch.as_tensor(drawn.allowed)
         least = outputs.masked_fill(~allowed, torch.inf).amin(-1)  # (B, T)

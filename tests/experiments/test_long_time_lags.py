@@ -59,7 +59,7 @@ def test_a_copy_is_correct_if_its_symbols_are():
     _, drawn = lags.draw(task, np.random.default_rng(0), 3)
     outputs = nn.functional.one_hot(torch.as_tensor(drawn.targets), task.outputs).float()
     outputs[1, -1] = outputs[1, -1].roll(1)
-    outputs[2, 5] = outputs[2, 5].roll(1)  # a blank, before the delimiter
+    outputs[2, 6] = outputs[2, 6].roll(1)  # a blank, before the delimiter
     loss, correct = lags.loss_and_correct(task, outputs, drawn)
     assert correct.tolist() == [True, False, True]
     expected = nn.functional.cross_entropy(outputs.flatten(0, 1), torch.as_tensor(drawn.targets).flatten())
