@@ -16,7 +16,7 @@ from . import (
     evaluate,
     explain,
     export,
-    figure_trained,
+    figure_runs,
     generate,
     lab,
     ladder,
@@ -62,7 +62,7 @@ app.command()(encode.encode)
 app.command()(draw.draw)
 app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
-app.add_typer(figure_trained.app, name="figure")
+app.add_typer(figure_runs.app, name="figure")
 app.command()(lab.lab)
 app.command()(check.check)
 app.command()(card.card)

@@ -181,6 +181,7 @@ def draw_heads(rows: Sequence[dict[str, Any]], folders: Mapping[str, Path], sour
             axis.set_xticks(range(len(each.key_tokens)), escape_dollars(each.key_tokens), fontsize=8)
             axis.set_yticks(range(len(each.query_tokens)), escape_dollars(each.query_tokens) if head == 0 else [])
             axis.set_title(f"head {head + 1}", fontsize=9)
+        line[0].set_title("")
         line[0].set_title(f"{name}: overlap {overlap:.2f}, exact match {exact:.0f}%\nhead 1", fontsize=9, loc="left")
     add_caption(figure, f"Cross-attention of the last layer, seed 0. Overlap: ||A A^T - I||^2, all attention. {about}")
     return figure

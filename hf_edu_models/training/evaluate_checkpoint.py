@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,9 @@ _DATA_SETTINGS = (
     "dataset", "dataset_config", "task", "source", "target", "columns", "data_options", "no_header",
     "train_size", "validation_size", "test_size", "lowercase", "max_length",
 )  # fmt: skip
+
+
+_CUTS_TEXTS = ("language_modeling", "masked_lm", "bidirectional_lm", "pretraining")
 
 
 @dataclass
@@ -70,6 +74,20 @@ def score_checkpoint(request: EvaluationRequest) -> Scored:
             beams = request.options.get("num_beams") or read_settings(request.checkpoint).get("num_beams", 5)
             options = {"num_beams": beams, "lowercase": args.lowercase, "max_new_tokens": args.max_length}
         return evaluate_split(trainer, task, encoded, corpus, tokenizer, **options)
+
+
+def read_batch(request: EvaluationRequest) -> tuple[PreTrainedModel, dict[str, Any]]:
+    """The model of a checkpoint, and one labelled batch of the first `limit` examples of a split."""
+    model, tokenizer = load_with_head(request.checkpoint, request.trust_remote_code)
+    task = _task_of_model(model, request.checkpoint)
+    args = arguments_for(request)
+    cuts_texts = task in _CUTS_TEXTS  # an example is not a row
+    corpus = _load_split(replace(request, limit=None) if cuts_texts else request, args, task)
+    encoded = _encode(task, corpus, model, tokenizer, args, request)
+    collate = default_data_collator if reads_streams(task, model) else collator_of(task, tokenizer, request)
+    batch = collate([encoded[row] for row in range(min(request.limit or len(encoded), len(encoded)))])
+    known = inspect.signature(model.forward).parameters
+    return model, {name: value.to(model.device) for name, value in batch.items() if name in known}
 
 
 def _task_of_model(model: PreTrainedModel, name: str) -> str:

@@ -1,0 +1,90 @@
+"""`hf-edu figure`: the lessons about finished runs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from .figure import Dataset, print_table, save_figure_and_values
+from .figure_trained import app
+from .loading import read_corpus
+from .options import FigureAndTable, Model, Seed, Split, TrustRemoteCode
+
+
+@app.command()
+def reach(
+    runs: Annotated[list[str], typer.Argument(help="Language models: runs, checkpoints or Hub ids.")],
+    dataset: Annotated[str, typer.Option(help="Texts: a built-in corpus, file, folder or Hub dataset.")] = "stories",
+    split: Split = "test",
+    length: Annotated[int, typer.Option(help="Number of tokens of each text.", min=2)] = 64,
+    texts: Annotated[int, typer.Option(help="Number of texts.", min=2)] = 40,
+    out: FigureAndTable = Path("reach.png"),
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """How far back models see: the change of their predictions by distance from a token that is replaced."""
+    from ..checkpoints import load_with_head
+    from ..experiments.reach import draw_reach, token_texts
+    from ..experiments.reach import reach as measure
+    from ..plotting import check_picture_path
+
+    check_picture_path(out)
+    if len(set(runs)) < len(runs):
+        raise ValueError("a run is listed twice; list each once")
+    names = dict(
+        zip(runs, runs if len({Path(run).name for run in runs}) < len(runs) else map(_name, runs), strict=True)
+    )
+    corpus = read_corpus(dataset, task=None if dataset == "stories" else "language_modeling")
+    if split not in corpus:
+        raise ValueError(f"{dataset} has no split {split!r}; it has {', '.join(corpus)}")
+    changes = {}
+    for run in runs:
+        with Console().status(f"reading with {run}"):
+            model, tokenizer = load_with_head(run, trust_remote_code)
+            changes[names[run]] = measure(model, token_texts(tokenizer, corpus[split]["text"], length, texts))
+    rows = [
+        {"model": name, "distance": distance, "change": float(change)}
+        for name, values in changes.items()
+        for distance, change in enumerate(values, start=1)
+    ]
+    shown = {1, 2, 3, 5, 10, 20, 50, length}
+    print_table([row | {"change": f"{row['change']:.1e}"} for row in rows if row["distance"] in shown], tuple(rows[0]))
+    about = f"{texts} texts of {length} tokens at most, {dataset}, {split}. A line ends where nothing changes."
+    save_figure_and_values(draw_reach(changes, about), rows, out)
+
+
+def _name(run: str) -> str:
+    return Path(run).name
+
+
+@app.command()
+def landscape(
+    run: Model,
+    dataset: Dataset = None,
+    split: Split = "validation",
+    rows: Annotated[int, typer.Option(help="Number of examples whose loss is computed.", min=1)] = 64,
+    points: Annotated[int, typer.Option(help="Points of each axis, an odd number.")] = 21,
+    distance: Annotated[float, typer.Option(help="How far to go; 1 is as far as the weights are from zero.")] = 1.0,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("landscape.png"),
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """The loss around the weights of a run, along two filter-normalised directions (Li et al. 2018)."""
+    from ..experiments.landscape import draw_landscape
+    from ..experiments.landscape import landscape as measure
+    from ..plotting import check_picture_path
+    from ..training.evaluate_checkpoint import EvaluationRequest, read_batch
+
+    check_picture_path(out)
+    console = Console()
+    with console.status(f"computing {points} x {points} losses of {run}"):
+        request = EvaluationRequest(run, dataset, split, limit=rows, trust_remote_code=trust_remote_code)
+        model, batch = read_batch(request)
+        found = measure(model, batch, points, distance, seed)
+    console.print(
+        f"loss {found.center:.4g} at the weights, {found.losses.min():.4g} to {found.losses.max():.4g} around"
+    )
+    about = f"{len(batch['labels'])} examples of {split}, seed {seed}."
+    save_figure_and_values(draw_landscape(found, f"Loss around {Path(run).name}", about), found.rows(), out)
