@@ -29,9 +29,18 @@ def save_attention_picture(model: Any, tokenizer: Any, text: str, folder: Path) 
     from ..explain.attention.files import save_attention
     from ..explain.attention.maps import attention_maps
 
-    maps = attention_maps(model, tokenizer, text)
+    maps = attention_maps(model, tokenizer, _fit(text, tokenizer, model.config))
     layer = None if model.config.is_encoder_decoder else len(maps.main.weights) - 1
     return save_attention(maps, folder / _ATTENTION_PICTURE, layer=layer)
+
+
+def _fit(text: str, tokenizer: Any, config: Any) -> str:
+    """The start of a text that has no more tokens than the model has positions."""
+    limit = getattr(config, "max_position_embeddings", None)
+    words = text.split()
+    while limit and len(words) > 1 and len(tokenizer(" ".join(words))["input_ids"]) > limit:
+        words.pop()
+    return " ".join(words) if len(words) < len(text.split()) else text
 
 
 def _has_attention(config: Any) -> bool:

@@ -166,3 +166,30 @@ def test_the_last_checkpoints_are_averaged_also_if_an_older_one_is_the_best(tmp_
     assert [folder.name for folder in list_checkpoints(tmp_path)] == [f"checkpoint-{step}" for step in (2, 6, 8, 10)]
     rotate_checkpoints(tmp_path, None, None)
     assert len(list_checkpoints(tmp_path)) == 4
+
+
+def test_a_text_longer_than_the_positions_has_a_picture_of_its_start(tmp_path, monkeypatch):
+    """A run of 12 positions whose first sample has more tokens."""
+    from hf_edu_models.data import train_tokenizer
+    from hf_edu_models.explain.attention import files
+    from hf_edu_models.training.attention_picture import choose_text, save_attention_picture
+
+    text = "the weather is nice today and so we all went down to the beach together"
+    tokenizer = train_tokenizer([text] * 5, kind="wordpiece", vocab_size=60, rung="bert", cache_dir=tmp_path)
+    config = hf_edu_models.EduBertConfig.for_tokenizer(
+        tokenizer,
+        hidden_size=12,
+        num_hidden_layers=1,
+        num_attention_heads=3,
+        intermediate_size=10,
+        max_position_embeddings=12,
+    )
+    model, drawn = hf_edu_models.EduBertForSequenceClassification(config).eval(), []
+    save = files.save_attention
+    monkeypatch.setattr(
+        files, "save_attention", lambda maps, *rest, **options: drawn.append(maps) or save(maps, *rest, **options)
+    )
+    assert choose_text(model, [{"text": text}]) == text
+    saved = save_attention_picture(model, tokenizer, text, tmp_path)
+    assert saved.read_bytes().startswith(b"\x89PNG")
+    assert 4 <= len(drawn[0].main.query_tokens) <= 12 and drawn[0].main.query_tokens[1].startswith("t")
