@@ -29,6 +29,8 @@ def check_config(name: str, config: dict[str, Any]) -> None:
     if config.get("quantization_config"):
         raise ValueError(f"{name} is quantised; save it in float32, float16 or bfloat16 for the lab")
     for field, allowed in {**shared["values"], **supported[model_type]["values"]}.items():
+        if field in config and config[field] not in allowed and allowed == [None]:
+            raise ValueError(f"the lab cannot compute the {field} of {name}; give a model without")
         if field in config and config[field] not in allowed:
             known = ", ".join(map(str, allowed))
             raise ValueError(f"the lab cannot compute {field} {config[field]!r} of {name}; it computes {known}")

@@ -18,6 +18,7 @@ from transformers.activations import ACT2FN
 
 from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask, EduWordVectorsConfig, EduWordVectorsForCBOW
 from hf_edu_models.lab import weights as lab_weights
+from hf_edu_models.lab.support import check_config
 from hf_edu_models.models.blocks_subwords import subword_table
 from hf_edu_models.pages.document import data_block, json_block, write_document
 from hf_edu_models.pages.modules import join_modules
@@ -802,8 +803,17 @@ def test_what_cannot_be_computed_is_said(saved, tmp_path):
         "head_aggregation 'max'": {"head_aggregation": "max"},
         "'EduGPTForMaskedLM'; of edu_gpt it runs EduGPTModel": {"architectures": ["EduGPTForMaskedLM"]},
         "quantised": {"quantization_config": {"quant_method": "torchao"}},
+        "cannot compute features; it runs models without": {
+            "model_type": "edu_recurrent",
+            "architectures": ["EduRecurrentForTokenClassification"],
+            "features": [{"pieces": 2}],
+        },
     }
     calls = [["unsupported", config | change] for change in [{}, *wrong.values()]]
+    for change in wrong.values():
+        with pytest.raises(ValueError, match=r"the lab cannot|quantised"):
+            check_config("a run", config | change)
+    check_config("a run", config)
     (results,) = run_engine([{"calls": calls}], tmp_path)
     assert results[0] is None
     for words, sentence in zip(wrong, results[1:], strict=True):

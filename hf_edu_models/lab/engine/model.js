@@ -19,6 +19,7 @@ export function unsupported(config) {
   }
   for (const [field, allowed] of Object.entries({ ...SUPPORTED.shared.values, ...values })) {
     if (field in config && !allowed.includes(config[field])) {
+      if (allowed[0] === null) return `the lab cannot compute ${field}; it runs models without`;
       return `the lab cannot compute ${field} '${config[field]}'; it computes ${allowed.join(", ")}`;
     }
   }

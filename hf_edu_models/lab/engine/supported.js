@@ -22,11 +22,12 @@ export const SUPPORTED = {
     },
     "values": {
       "cell_type": ["rnn", "gru", "lstm"],
-      "pooling": ["last", "mean", "max", "attention", "label_attention"]
+      "pooling": ["last", "mean", "max", "attention", "label_attention"],
+      "features": [null]
     },
     "computed": [
       "embedding_size", "hidden_size", "num_hidden_layers", "bidirectional", "attention_size", "num_hops",
-      "attention_window"
+      "attention_window", "feature_mix"
     ],
     "training": ["redundancy_weight", "forget_gate_bias", "initializer_range", "recurrent_implementation"]
   },
