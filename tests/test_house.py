@@ -20,22 +20,37 @@ from hf_edu_models.cli import app
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 PAGES = dict(pages_with_table())
+GUIDES = ("hub", "models", "speed", "your-data")
 
 
-def test_every_python_block_of_the_readme_runs(tmp_path):
+@pytest.mark.parametrize("page", ["README.md", *(f"recipes/guides/{name}.md" for name in GUIDES)])
+def test_every_python_block_of_a_page_runs(tmp_path, page):
     """Top to bottom, as a reader would paste them."""
-    blocks = re.findall(r"```python\n(.*?)```", README, flags=re.DOTALL)
-    assert len(blocks) > 3
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+    assert blocks
     script = tmp_path / "readme.py"
     script.write_text("\n".join(blocks))
     run = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
 
 
-def test_the_first_snippet_ends_by_line_16():
+def test_the_readme_leads_to_every_guide_and_installs_on_its_first_screen():
     lines = README.splitlines()
-    start = lines.index("```python")
-    assert lines.index("```", start) + 1 <= 16
+    assert lines.index("pip install -e . && hf-edu demo") < 25
+    assert {file.stem for file in (ROOT / "recipes/guides").glob("*.md")} == set(GUIDES)
+    for name in GUIDES:
+        assert f"](recipes/guides/{name}.md)" in README
+
+
+def test_every_link_of_the_pages_leads_to_a_file():
+    pages = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "recipes").rglob("*.md")]
+    pages += (ROOT / "hf_edu_models").rglob("*.md")
+    broken = []
+    for page in pages:
+        for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
+            if not (page.parent / target).exists():
+                broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert not broken, "\n".join(broken)
 
 
 def test_the_two_commands_stand_in_the_readme():

@@ -1,4 +1,4 @@
-"""The script of the README on data of one's own: it runs as pasted, and what it pushes loads without the package."""
+"""The script of the guide on data of one's own: it runs as pasted, and what it pushes loads without the package."""
 
 import os
 import re
@@ -8,12 +8,12 @@ from pathlib import Path
 
 from loopback_hub import LoopbackHub
 
-README = Path(__file__).parent.parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent.parent / "recipes/guides/your-data.md"
 TOKEN = "hf_" + "b" * 34
 
 
 def script() -> str:
-    section = README.read_text("utf-8").partition("## Your data, your script")[2]
+    section = PAGE.read_text("utf-8").partition("## Your data, your script")[2]
     return re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
 
 
