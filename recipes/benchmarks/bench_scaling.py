@@ -15,6 +15,7 @@ growth. "exponent" is the slope of a step's time on logarithmic axes (1 is linea
 and in brackets to the last two alone: small steps have constant costs, such as the optimizer's. Memory is reported in
 the same way; as in bench_transformer.py it is the peak of torch's allocator above weights, optimizer and batch.
 "resident" is by how much the process itself grows: torch does not count a heap whose free parts are too small to use.
+Where the process grows by more than twice what torch counts at the largest size, the script says so and exits with 1.
 """
 
 import argparse
@@ -56,6 +57,7 @@ RUNGS = {
 WITH_ATTENTION = ("transformer", "gpt", "bert")
 MASKED = 0.15  # fraction of BERT's tokens to predict
 HEAD_SIZE = 64
+MOST_RESIDENT = 2.0  # times what torch counts
 DASHES = {"sdpa": "-", "eager": "--", None: "-"}
 
 
@@ -103,10 +105,17 @@ class Growth:
     def __post_init__(self):
         self.cost_a_token, self.memory_a_token = a_token(self.sizes, self.seconds), a_token(self.sizes, self.memory)
         measured = {"seconds": self.seconds, "memory": self.memory}
+        if None not in self.resident:
+            measured["resident"] = [max(size, 1) for size in self.resident]
         self.exponents = {
             name: {"all": exponent(self.sizes, values), "last": exponent(self.sizes[-2:], values[-2:])}
             for name, values in measured.items()
         }
+
+    @property
+    def is_fragmented(self):
+        """Whether the process grows by far more than torch counts."""
+        return self.resident[-1] is not None and self.resident[-1] > MOST_RESIDENT * self.memory[-1]
 
     @property
     def name(self):
@@ -196,18 +205,20 @@ def measure_all(args):
 
 def print_growth(growth):
     """Print the ratios, and the time and memory of the largest size."""
-    last = growth.resident[-1]
-    resident = "" if last is None else f", resident {last / 2**20:.0f} MiB"
-    for name, ratios, largest in (
+    rows = [
         ("seconds", growth.cost_a_token, f"{growth.seconds[-1] * 1e3:.0f} ms"),
-        ("memory", growth.memory_a_token, f"{growth.memory[-1] / 2**20:.0f} MiB{resident}"),
-    ):
+        ("memory", growth.memory_a_token, f"{growth.memory[-1] / 2**20:.0f} MiB"),
+    ]
+    if "resident" in growth.exponents:
+        ratios = a_token(growth.sizes, [max(size, 1) for size in growth.resident])
+        rows.append(("resident", ratios, f"{growth.resident[-1] / 2**20:.0f} MiB"))
+    for name, ratios, largest in rows:
         line = "  ".join(f"{ratio:5.2f}" for ratio in ratios)
         exponents = growth.exponents[name]
         slopes = "" if exponents["all"] is None else f"exponent {exponents['all']:4.2f} ({exponents['last']:4.2f})   "
-        what = "cost" if name == "seconds" else "memory"
+        what = "cost" if name == "seconds" else name
         title = growth.name if name == "seconds" else ""
-        print(f"{title:18} {what:6} a token {line}   {slopes}largest {largest}", flush=True)
+        print(f"{title:18} {what:8} a token {line}   {slopes}largest {largest}", flush=True)
 
 
 def draw(args, found):
@@ -270,11 +281,16 @@ def main():
             "ratios to the smallest size, exponent 1 is linear"
         )
         found = measure_all(args)
+    fragmented = [f"{growth.name} by {growth.axis}" for growth in found if growth.is_fragmented]
+    if fragmented:
+        print(f"the process grows by more than {MOST_RESIDENT:g} times what torch counts: {', '.join(fragmented)}")
     if args.json:
         with open(args.json, "w") as file:
             json.dump([asdict(growth) for growth in found], file, indent=2)
     if args.picture:
         save_figure(draw(args, found), args.picture)
+    if fragmented:
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
