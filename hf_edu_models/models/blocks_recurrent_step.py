@@ -6,6 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from .blocks_cache import RecurrentCache
+from .blocks_generation import is_as_written
+from .blocks_losses import is_plain_linear
+from .blocks_packed_linear import Function, can_keep, can_pack, read_linear
 from .blocks_recurrent import State
 from .blocks_search import Stepper
 
@@ -33,7 +36,8 @@ class RecurrentStepper(Stepper):
         self.logits, self.beams = logits, num_beams
         self.states: list[State] = [cache.state(layer) or () for layer in range(len(cache))]
         self.seen_tokens = cache.get_seq_length()
-        self.embed_tokens, self.advance, self.lm_head = embed_tokens, advance, lm_head
+        self.embed_tokens, self.advance = embed_tokens, advance
+        self.lm_head = _read_head(lm_head, num_beams * len(logits))
         self.source = source or {}
         if len(self.states[0][0]) < num_beams * len(logits):
             self.select(torch.arange(len(logits), device=logits.device).repeat_interleave(num_beams), None)
@@ -69,6 +73,13 @@ class RecurrentStepper(Stepper):
         for layer, state in enumerate(self.states):
             cache.write(layer, state, self.seen_tokens)
         return cache
+
+
+def _read_head(lm_head: nn.Module, rows: int) -> Function:
+    """The softmax layer, which has most of the weights that a step reads, in the layout for so many rows."""
+    if not (is_plain_linear(lm_head) and is_as_written(lm_head)):
+        return lm_head
+    return read_linear(lm_head, rows if can_pack([lm_head], rows) else 0, can_keep([lm_head]))
 
 
 def _select_rows(value, rows: Tensor):

@@ -211,7 +211,7 @@ def test_one_row_by_either_kernel(threads, bias):
 ATTENTIVE = ["transformer", "transformer-concat", "transformer-mean", "transformer-pre-norm", "transformer-marian"]
 
 
-@pytest.mark.parametrize("name", [*ATTENTIVE, "gpt", "gpt-post-norm", "gpt-mean"])
+@pytest.mark.parametrize("name", [*ATTENTIVE, "gpt", "gpt-post-norm", "gpt-mean", "recurrent", "seq2seq", "bahdanau"])
 @pytest.mark.parametrize("num_beams", [1, 3, 5])
 def test_one_sentence(name, num_beams):
     """A source shorter than a head is folded into the weights. The model is trained between two calls."""
@@ -297,6 +297,14 @@ def test_hooks_and_replaced_layers_are_not_passed_by(name):
     old = layers[0].feed_forward.inner_proj
     layers[0].feed_forward.inner_proj = Loud(old.in_features, old.out_features)
     model.generate(random_ids(2, 5), max_new_tokens=4, eos_token_id=None)
+    assert len(calls) == 4
+
+
+@pytest.mark.parametrize("name", ["recurrent", "bahdanau"])
+def test_a_hook_on_the_softmax_layer_of_a_recurrent_model_is_called(name):
+    model, calls = CASES[name].build(), []
+    model.lm_head.register_forward_hook(lambda *args: calls.append(args))
+    model.generate(random_ids(1, 5), max_new_tokens=4, eos_token_id=None)
     assert len(calls) == 4
 
 
