@@ -3,6 +3,7 @@
     python recipes/benchmarks/bench_decode.py                            # the Transformer, 3 + 3 layers of 256
     python recipes/benchmarks/bench_decode.py --model gpt --new-tokens 60
     python recipes/benchmarks/bench_decode.py --size base --rounds 3     # 6 + 6 layers of 512
+    python recipes/benchmarks/bench_decode.py --floor                    # what a step of one sentence cannot go below
 
 All have the same random weights and get the same sources, and all write the same number of tokens: no token ends a
 sequence. "int8" is our model with `--int8`, "bfloat16" with `--dtype bfloat16`, which our searches leave to
@@ -22,7 +23,9 @@ import time
 from pathlib import Path
 
 import torch
+from interleaved import machine, medians
 from tokenizers import Tokenizer, models
+from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from hf_edu_models import (
@@ -33,6 +36,7 @@ from hf_edu_models import (
 )
 from hf_edu_models.convert import to_transformers
 from hf_edu_models.convert.to_ctranslate2 import save_ctranslate2
+from hf_edu_models.models.blocks_packed_linear import read_linear
 from hf_edu_models.precision import set_precision
 
 SIZES = {"mini": (3, 256, 4), "base": (6, 512, 8), "gpt2": (12, 768, 12)}  # layers, hidden size, heads
@@ -51,6 +55,7 @@ def parse_arguments():
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--only", nargs="+", help="names of systems")
+    parser.add_argument("--floor", action="store_true", help="measure what a step of one sentence reads, and no system")
     return parser.parse_args()
 
 
@@ -167,6 +172,26 @@ def measure(systems, sources, beams, rounds):
     return seconds, outputs
 
 
+def print_floor(args):
+    """Steps per second of one sentence, if a step did nothing but read the float32 weights, or multiply with them."""
+    model = build_model(args)
+    decoder = model.model if args.model == "gpt" else model.model.decoder
+    named = [*decoder.named_modules(), ("lm_head", model.lm_head)]
+    linears = [layer for name, layer in named if isinstance(layer, nn.Linear) and not name.endswith(".kv_proj")]
+    inputs = [torch.rand(1, layer.in_features) for layer in linears]
+    products = list(zip([read_linear(layer, 1) for layer in linears], inputs, strict=True))
+    functions = {
+        "reading the weights": lambda: [layer.weight.sum() for layer in linears],
+        "our products alone": lambda: [function(row) for function, row in products],
+        "F.linear alone": lambda: [layer(row) for layer, row in zip(linears, inputs, strict=True)],
+    }
+    megabytes = sum(layer.weight.numel() for layer in linears) * 4 / 1e6
+    print(f"{machine('off')}: {megabytes:.1f} MB of weights in {len(linears)} layers")
+    with torch.inference_mode():
+        for name, seconds in medians(functions, 20 * args.rounds).items():
+            print(f"{name}: {seconds * 1e3:.2f} ms, at most {1 / seconds:,.0f} tokens/s")
+
+
 def share_equal(rows, others):
     pairs = [pair for row, other in zip(rows, others, strict=True) for pair in zip(row, other, strict=True)]
     return sum(one == other for one, other in pairs) / len(pairs)
@@ -175,6 +200,9 @@ def share_equal(rows, others):
 def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
+    if args.floor:
+        print_floor(args)
+        return
     with tempfile.TemporaryDirectory() as folder:
         systems = build_systems(args, Path(folder))
         print("| sentences | beams | system | tokens/s | ours is faster by | same |\n|---:|---:|---|---:|---:|---:|")
