@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -109,21 +110,27 @@ def _by_position(run: str, errors: list[tuple[Tensor, Tensor, Tensor]]) -> list[
 
 
 def draw_exposure(runs: Sequence[list[PositionError]]) -> Figure:
-    """For each run a full line for free running, a dashed one for teacher forcing, and the gap between them."""
+    """A panel for each run: free-running and teacher-forced errors, and the gap between them."""
     from ..plotting import add_caption, colour, escape_dollars, new_figure
 
-    figure, axis = new_figure(8.5, 4.8)
-    for number, errors in enumerate(runs):
-        positions, (label,) = [each.position for each in errors], escape_dollars([errors[0].run])
+    names = [Path(errors[0].run).name for errors in runs]
+    if len(set(names)) < len(names):
+        names = [errors[0].run for errors in runs]
+    figure, axes = new_figure(max(6.0, 4.2 * len(runs)), 4.4, columns=len(runs), sharey=True)
+    axes = [axes] if len(runs) == 1 else list(axes)
+    for axis, errors, name in zip(axes, runs, escape_dollars(names), strict=True):
+        positions = [each.position for each in errors]
         free, forced = [100 * each.free for each in errors], [100 * each.forced for each in errors]
-        axis.plot(positions, free, color=colour(number), label=f"{label}, free-running")
-        axis.plot(positions, forced, color=colour(number), linestyle="--", label=f"{label}, teacher-forced")
-        axis.fill_between(positions, forced, free, color=colour(number), alpha=0.12, linewidth=0)
-    axis.set(
-        xlabel="position in the target (tokens)", ylabel="wrong tokens (%)", title="Exposure bias: error by position"
-    )
-    axis.set_ylim(bottom=0)
-    axis.legend(frameon=False, fontsize=9)
+        axis.plot(positions, free, color=colour(1), marker=".", label="free-running")
+        axis.plot(positions, forced, color=colour(0), marker=".", linestyle="--", label="teacher-forced")
+        axis.fill_between(positions, forced, free, color=colour(1), alpha=0.12, linewidth=0)
+        gap = sum((each.free - each.forced) * each.rows for each in errors) / sum(each.rows for each in errors)
+        axis.set_title(f"{name}: gap {100 * gap:.1f} points")
+        axis.set_xlabel("position in the target (tokens)")
+        axis.xaxis.get_major_locator().set_params(integer=True)
+    axes[0].set_ylabel("wrong tokens (%)")
+    axes[0].set_ylim(bottom=0)
+    figure.legend(*axes[0].get_legend_handles_labels(), loc="outside upper right", ncols=2, frameon=False, fontsize=9)
     most = max(error.rows for errors in runs for error in errors)
     add_caption(figure, f"{most} targets at the first position; positions of fewer than {_FEWEST_ROWS} are left out.")
     return figure

@@ -196,7 +196,8 @@ def mean_over_rows(values: Tensor, labels: Tensor, num_items_in_batch=None) -> T
     have a value for each text.
     """
     values = values.view(labels.shape[0], -1).mean(dim=1)  # (B,)
-    counts = (labels != -100).reshape(labels.shape[0], -1).sum(dim=1).to(values.device)  # (B,)
+    is_counted = torch.ones_like(labels) if labels.is_floating_point() else labels != -100
+    counts = is_counted.reshape(labels.shape[0], -1).sum(dim=1).to(values.device)  # (B,)
     total = (values * counts).sum()
     return total / _divisor(int(counts.sum()), num_items_in_batch, total)
 
