@@ -192,6 +192,7 @@ def finish_tasks(run: Run, trainer: MultiTaskTrainer, tokenizer: Any) -> dict[st
         last = list(scored[name].values())[-1]
         results = describe_run(own, model, task.kind, task.corpus, **length) | {
             "main_score": task.main_score,
+            "trained_with": [other for other in trainer.tasks if other != name],
             "scores": {split: each.scores for split, each in scored[name].items()},
             "samples": last.rows[:NUM_SAMPLES],
         }

@@ -154,7 +154,8 @@ def test_each_task_of_a_run_is_a_run_of_its_own(run):
         model = getattr(transformers, task.auto_class).from_pretrained(run / name)
         assert type(model).__name__ == own["architecture"]
         card = (run / name / "README.md").read_text()
-        assert own["architecture"] in card and f"[{name}]({name}/README.md)" in (run / "README.md").read_text()
+        assert f"together with the tasks `{own['trained_with'][0]}`, `" in card and own["architecture"] in card
+        assert f"[{name}]({name}/README.md)" in (run / "README.md").read_text()
         assert any(f"eval_{score}" in entry for entry in log_history(run / name))
         assert (run / name / "predictions.jsonl").is_file()
     assert results["scores"]["test"].keys() >= {"smoke_moods_accuracy", "smoke_names_f1", "mean_score"}

@@ -68,7 +68,10 @@ def _summary(checkpoint: Checkpoint) -> str:
     origin = clean_value(checkpoint.results.get("init_from"))
     start = f"fine-tuned from {_code(origin)}" if origin else "trained from scratch"
     pair = [Locale("en").languages[code] for code in languages(checkpoint.results.get("data") or {})]
-    return f"{text} and was {start} on {_code(corpus)}{f', {pair[0]} to {pair[1]}' if len(pair) == 2 else ''}."
+    others = checkpoint.results.get("trained_with") or []
+    together = f", together with the tasks {', '.join(map(_code, others))}" if others else ""
+    direction = f", {pair[0]} to {pair[1]}" if len(pair) == 2 else ""
+    return f"{text} and was {start} on {_code(corpus)}{direction}{together}."
 
 
 def _data(checkpoint: Checkpoint) -> dict[str, Any]:
