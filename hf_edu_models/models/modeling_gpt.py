@@ -190,9 +190,9 @@ class EduGPTForSequenceClassification(EduGPTPreTrainedModel):
     def text_losses(self, hidden_states: Tensor, input_ids: Tensor, attention_mask: Tensor | None) -> Tensor:
         """L_1 of each text: the mean over its tokens, as in the authors' code."""
         logits = self.lm_head(hidden_states[:, :-1])  # (B, T - 1, V)
-        has_mask = attention_mask is not None and attention_mask.ndim == 2
-        is_real = attention_mask if has_mask else torch.ones_like(input_ids)
-        is_counted = (is_real[:, 1:] * is_real[:, :-1]).to(logits.dtype)  # padding may be on the left
+        if attention_mask is None or attention_mask.ndim == 4:
+            attention_mask = torch.ones_like(input_ids)  # (B, T)
+        is_counted = (attention_mask[:, 1:] * attention_mask[:, :-1]).to(logits.dtype)  # padding may be on the left
         losses = nn.functional.cross_entropy(logits.transpose(1, 2), input_ids[:, 1:], reduction="none")  # (B, T - 1)
         return (losses * is_counted).sum(dim=1) / is_counted.sum(dim=1).clamp(min=1)
 
