@@ -7,9 +7,13 @@
     python recipes/2013_word_vectors.py --preset wikipedia --model num_buckets=100000     # fastText: vectors of n-grams
     python recipes/2013_word_vectors.py --preset smoke --updates autograd --model window_implementation=eager
     python recipes/2013_word_vectors.py --preset smoke --updates autograd --model hierarchical_softmax=true
+    python recipes/2013_word_vectors.py --preset node2vec                           # the nodes of a graph (karate)
+    python recipes/2013_word_vectors.py --preset node2vec --dataset cora/ --model hidden_size=64
 
 Skip-gram predicts the words around a word from its vector, CBOW a word from the mean of those around it, GloVe how
 often two words occur near each other. What they learn is the same table: `hf-edu explain neighbours RUN king`.
+
+node2vec (Grover & Leskovec 2016, arXiv:1607.00653) is skip-gram on random walks: a node is known by those around it.
 
 `--updates sparse` is the fast form: stochastic gradient descent that touches only the vectors of a few blocks of text
 at a time. `--updates autograd` is the readable one, with Trainer's optimizer: each step updates all vectors.
@@ -18,7 +22,7 @@ at a time. `--updates autograd` is the readable one, with Trainer's optimizer: e
 from transformers import AutoModelForMaskedLM, AutoModelForPreTraining, AutoModelForTextEncoding
 
 from hf_edu_models import EduWordVectorsConfig
-from hf_edu_models.data import collator_for, count_pairs, count_words, encode_words, plain_words
+from hf_edu_models.data import collator_for, count_pairs, count_words, encode_words, plain_words, read_graph
 from hf_edu_models.models.blocks_subwords import subword_table
 from hf_edu_models.training import (
     EduTrainer,
@@ -26,9 +30,11 @@ from hf_edu_models.training import (
     WordVectorsTrainer,
     corpus_for,
     finish_run,
+    graph_corpus,
     launch,
     model_for,
     nearest_words,
+    report_node_scores,
     start_run,
     tokenizer_for,
 )
@@ -38,7 +44,11 @@ HEADS = {"skip_gram": AutoModelForPreTraining, "cbow": AutoModelForMaskedLM, "gl
 
 
 def main(args, training_args):
-    corpus = corpus_for(args, tasks=("language_modeling",))
+    graph = read_graph(args.dataset) if args.graph else None
+    if graph is None:
+        corpus = corpus_for(args, tasks=("language_modeling",))
+    else:
+        corpus = graph_corpus(args, graph, training_args.seed)
     training_args.prediction_loss_only = True
     run = start_run(args, training_args, args.objective)
     tokenizer = tokenizer_for(args, corpus, rung="word_vectors", min_frequency=args.min_count)
@@ -72,8 +82,11 @@ def main(args, training_args):
         processing_class=tokenizer,
     )
     trainer.train(resume_from_checkpoint=run.checkpoint)
-    frequent = [word for word in plain_words(tokenizer) if word is not None and len(word) > 3 and word.isalpha()]
+    words = [word for word in plain_words(tokenizer) if word is not None]
+    frequent = [word for word in words if len(word) > 3 and word.isalpha()] or words
     finish_run(run, trainer, args.objective, corpus, texts, tokenizer, samples=nearest_words(frequent))
+    if graph is not None:
+        report_node_scores(run, model, tokenizer, graph)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import typer
 
 from . import (
     explain_align,
+    explain_analogies,
     explain_attention,
     explain_gates,
     explain_gradients,
@@ -33,9 +34,11 @@ for verb in (
     explain_words.positions,
     explain_words.neighbours,
     explain_words.contexts,
+    explain_analogies.analogies,
+    explain_analogies.draw_map,
     explain_probe.probe,
     explain_surprisal.surprisal,
     explain_surprisal.compare,
 ):
-    app.command()(verb)
+    app.command("map" if verb is explain_analogies.draw_map else None)(verb)
 app.command("input")(explain_input.explain_input)

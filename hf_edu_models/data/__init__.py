@@ -27,6 +27,7 @@ _HOMES = {
     "build_nsp_pairs": "pretraining",
     "cut_sentences": "sentences",
     "spellings": "spelling",
+    "read_graph": "graphs",
     "count_pairs": "word_vectors",
     "count_words": "word_vectors",
     "encode_words": "word_vectors",

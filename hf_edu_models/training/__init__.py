@@ -56,6 +56,8 @@ _HOMES = {
     "EduTrainer": "trainers",
     "TruncatedBPTTTrainer": "tbptt",
     "WordVectorsTrainer": "word_vectors",
+    "graph_corpus": "word_vectors",
+    "report_node_scores": "word_vectors",
 }
 
 __getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

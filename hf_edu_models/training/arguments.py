@@ -157,6 +157,14 @@ class WordVectorsArguments(RecipeArguments):
     sample: float = _option(0.001, "Frequency from which on words are left out at random; 0 keeps all.")
     negatives: int = _option(32, "Negatives that a block of text shares; 0 predicts with a softmax over all words.")
     block_size: int = _option(32, "Length of the blocks, in words, that the texts are cut into.")
+    graph: bool = _option(
+        False,
+        "The dataset is a graph (columns source, target, perhaps weight): its random walks are the texts (node2vec).",
+    )
+    walks: int = _option(10, "Random walks from each node of a graph.")
+    walk_length: int = _option(80, "Nodes of a random walk.")
+    return_p: float = _option(1.0, "node2vec's p: the larger, the less a walk turns back.")
+    inout_q: float = _option(1.0, "node2vec's q: below 1 a walk explores, above 1 it stays near its start.")
     updates: str = _option(
         "sparse", "sparse: in place, only the vectors of a step's words; autograd: any optimizer, all vectors."
     )

@@ -2,17 +2,45 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import torch
 
+from ..data.graphs import Graph, score_nodes, walks_as_corpus
+from ..data.word_vectors import WordRows
 from ..models.blocks_word_vectors import BandTable, InputVectors, SparseAdagrad, cbow_step, glove_step, skip_gram_step
+from ..run_folder import read_results, write_results
 from ..tasks import task_of_class
+from .arguments import WordVectorsArguments
+from .run import Run
 from .trainers import EduTrainer
 
 _BLOCKS_AT_ONCE = 8  # of one update, at most
 _REPEATS = 4  # of the most frequent word in one update: the sum of many more gradients of one vector diverges
 _PAIRS_AT_ONCE = 4096  # of GloVe
+
+
+def graph_corpus(args: WordVectorsArguments, graph: Graph, seed: int) -> Any:
+    """The random walks of a graph as a corpus, by the options of a run."""
+    options = {"walks": args.walks, "length": args.walk_length, "return_p": args.return_p, "inout_q": args.inout_q}
+    return walks_as_corpus(graph, seed=seed, **options)
+
+
+def report_node_scores(run: Run, model: Any, tokenizer: Any, graph: Graph) -> None:
+    """Add the F1 of the nodes' classes to the results of a run, and print it."""
+    if graph.labels is None or run.training_args.process_index != 0:
+        return
+    names = [f" {re.sub(chr(92) + 'W', '_', name)}" for name in graph.nodes]
+    ids = [row[-1] for row in tokenizer(names, add_special_tokens=False)["input_ids"]]
+    with torch.no_grad():
+        vectors = model.get_input_embeddings()(torch.tensor(ids, device=model.device)).cpu().numpy()
+    scores = score_nodes(vectors, graph.labels)
+    write_results(run.folder, read_results(run.folder) | {"node_classification": scores})
+    print(
+        f"F1 of {len({*graph.labels})} classes, half of the nodes for training: ",
+        *(f"{k} {v:.3f}" for k, v in scores.items()),
+    )
 
 
 class WordVectorsTrainer(EduTrainer):
@@ -23,6 +51,8 @@ class WordVectorsTrainer(EduTrainer):
 
     def __init__(self, *args: Any, **kwargs: Any):
         super().__init__(*args, **kwargs)
+        if "counts" not in getattr(self.train_dataset, "column_names", ["counts"]):
+            self.train_dataset = WordRows(self.train_dataset)
         self.objective = task_of_class(type(self.model).__name__)
         self._check_arguments()
         share = getattr(self.data_collator, "top_share", 0.0) * getattr(self.data_collator, "block_size", 0)
@@ -70,9 +100,10 @@ class WordVectorsTrainer(EduTrainer):
         bands = BandTable(ids.shape[1], config.window_size, ids.device)
         inputs, outputs = InputVectors(model.model.embed_tokens), model.lm_head.weight
         weight = config.num_negatives / negative_ids.shape[1]
+        is_whole = [True] * len(ids) if mask is None else mask.all(dim=1).tolist()
         for start in range(0, len(ids), self.blocks_at_once):
             rows = slice(start, start + self.blocks_at_once)
-            is_real = mask[rows] if mask is not None and not bool(mask[rows].all()) else None
+            is_real = None if mask is None or all(is_whole[rows]) else mask[rows]
             band = bands(batch["window_sizes"][rows], is_real)
             step = (inputs, outputs, ids[rows], band, negative_ids[start], rate, weight)
             if self.objective == "cbow":

@@ -62,7 +62,7 @@ def nearest(model: Any, tokenizer: Any, word: str, k: int = 10) -> Neighbours:
     """The `k` tokens with the largest cosine similarity to a word in the model's input embeddings."""
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    table = _embedding_table(model, tokenizer)
+    table = embedding_table(model, tokenizer)
     ids = _word_to_ids(tokenizer, word)
     similarities = _cosines(table[ids].mean(axis=0, keepdims=True), table)[0]
     # Neither the word itself, nor special tokens, nor rows beyond the vocabulary (tables are padded to round sizes).
@@ -86,7 +86,7 @@ def in_contexts(
     """
     occurrences = [(sentence, span) for sentence in sentences for span in _find_word(word, sentence)]
     encoded = [_encode_span(tokenizer, sentence, span) for sentence, span in occurrences]
-    table = _embedding_table(model, tokenizer)
+    table = embedding_table(model, tokenizer)
     vectors: list[Any] = [None] * len(encoded)
     if layer == "static":
         vectors = [_mean_over_word(table[each.input_ids], each) for each in encoded]
@@ -119,7 +119,7 @@ def _mean_over_word(states: np.ndarray, encoded: Encoded) -> np.ndarray:
     return states[encoded.membership[:, 0] > 0].mean(axis=0)
 
 
-def _embedding_table(model: Any, tokenizer: Any) -> np.ndarray:
+def embedding_table(model: Any, tokenizer: Any) -> np.ndarray:
     """(vocabulary, size), the model's input embeddings."""
     embeddings = model.get_input_embeddings()
     count = len(embeddings.weight) if hasattr(embeddings, "weight") else model.config.vocab_size
