@@ -58,14 +58,14 @@ def read_graph(dataset: str | Path, labels: str | Path | None = None) -> Graph:
     ]
     if len(names) < 2:
         raise ValueError(f"{folder} has the columns {', '.join(names)}; a graph needs source and target")
-    ends = [edges.iloc[:, column].astype(str).tolist() for column in columns]
+    first, second = (edges.iloc[:, column].astype(str).tolist() for column in columns)
     weights = edges["weight"].astype(float).to_numpy() if "weight" in names else np.ones(len(edges))
     table = (
         {}
         if classes is None
         else dict(zip(classes.iloc[:, 0].astype(str), classes.iloc[:, 1].astype(str), strict=True))
     )
-    return make_graph(*ends, weights, table)
+    return make_graph(first, second, weights, table)
 
 
 def _karate() -> Graph:

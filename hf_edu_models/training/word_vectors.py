@@ -50,9 +50,10 @@ class WordVectorsTrainer(EduTrainer):
     """
 
     def __init__(self, *args: Any, **kwargs: Any):
+        dataset = kwargs.get("train_dataset")
+        if "counts" not in getattr(dataset, "column_names", ["counts"]):
+            kwargs["train_dataset"] = WordRows(dataset)
         super().__init__(*args, **kwargs)
-        if "counts" not in getattr(self.train_dataset, "column_names", ["counts"]):
-            self.train_dataset = WordRows(self.train_dataset)
         self.objective = task_of_class(type(self.model).__name__)
         self._check_arguments()
         share = getattr(self.data_collator, "top_share", 0.0) * getattr(self.data_collator, "block_size", 0)

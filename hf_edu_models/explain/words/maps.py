@@ -45,7 +45,7 @@ def map_words(
     numbers = dict(zip(words, groups or [0] * len(words), strict=True))
     if len(numbers) < 3:
         raise ValueError(f"a map needs three words or more, got {len(numbers)}")
-    vectors = table.vectors[[table.row(word) for word in numbers]].astype(np.float64)
+    vectors: Any = table.vectors[[table.row(word) for word in numbers]].astype(np.float64)
     centred = vectors - vectors.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     points, kept = left[:, :2] * sizes[:2], float((sizes[:2] ** 2).sum() / max((sizes**2).sum(), 1e-12))
