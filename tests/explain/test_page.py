@@ -67,6 +67,14 @@ def texts(browser, selector):
     return browser.run("return [...document.querySelectorAll(arguments[0])].map((node) => node.textContent)", selector)
 
 
+def weights_of(browser, selector):
+    """The numbers that elements hold; three digits of each are shown."""
+    script = "return [...document.querySelectorAll(arguments[0])].map((node) => [node.dataset.value, node.textContent])"
+    pairs = browser.run(script, selector)
+    assert all(abs(float(text) - float(value)) < 6e-4 and len(text.partition(".")[2]) == 3 for value, text in pairs)
+    return [float(value) for value, _ in pairs]
+
+
 def announced(browser):
     """The text for screen readers, which the page sets after a short delay."""
     time.sleep(0.2)
@@ -185,12 +193,12 @@ def test_the_table_has_the_models_numbers(browser, maps, name):
     for layer, head in ((0, 0), (1, 2)):
         browser.click(f"#layer-choice input[value='{layer}']")
         browser.click(f"#head-choice input[value='{head}']")
-        shown = np.array(texts(browser, ".weights tbody td"), dtype=float).reshape(maps[name].weights.shape[2:])
+        shown = np.array(weights_of(browser, ".weights tbody td")).reshape(maps[name].weights.shape[2:])
         np.testing.assert_allclose(shown, maps[name].weights[layer, head], rtol=0, atol=1e-6)
     assert texts(browser, ".weights thead th") == maps[name].key_tokens
     assert texts(browser, ".weights tbody th") == maps[name].query_tokens
     browser.click("#head-choice input[value='mean']")
-    shown = np.array(texts(browser, ".weights tbody td"), dtype=float).reshape(maps[name].weights.shape[2:])
+    shown = np.array(weights_of(browser, ".weights tbody td")).reshape(maps[name].weights.shape[2:])
     np.testing.assert_allclose(shown, maps[name].head(1), rtol=0, atol=1e-6)
 
 
@@ -201,7 +209,7 @@ def test_the_strongest_links_are_listed(browser, maps):
         "const item = document.querySelector('#summary li'); return [item.dataset.row, item.dataset.column]"
     )
     assert first == [str(row), str(column)]
-    assert float(texts(browser, "#summary .number")[0]) == pytest.approx(weights.max(), abs=1e-6)
+    assert weights_of(browser, "#summary .number")[0] == pytest.approx(weights.max(), abs=1e-6)
     browser.hover("#rows li:nth-child(1)")
     best = maps["cross"].key_tokens[weights[0].argmax()]
     assert f"“{best}”" in announced(browser).split("attends most to ")[1].split(",")[0]
@@ -238,7 +246,7 @@ def test_the_product_is_shown_element_by_element(browser, maps):
     query, keys = each.vectors.queries[0, 0, 0], each.vectors.keys[0, 0]
     scores = np.array(texts(browser, "#product-rows .score"), dtype=float)
     np.testing.assert_allclose(scores, each.vectors.scores()[0, 0, 0], rtol=0, atol=1e-4)
-    weights = np.array(texts(browser, "#product-rows .weight"), dtype=float)
+    weights = np.array(weights_of(browser, "#product-rows .weight"))
     np.testing.assert_allclose(weights, each.weights[0, 0, 0], rtol=0, atol=1e-6)
     lines = np.array(texts(browser, "#elements td"), dtype=float).reshape(4, -1)
     expected = [query, keys[0], query * keys[0], np.cumsum(query * keys[0])]

@@ -267,21 +267,25 @@ def test_the_cell_state_is_frozen(window, labs):
 def test_the_beam_is_a_tree(window, labs):
     lab = labs("transformer")
     window.open(lab.page)
+    window.run("document.getElementById('writing').open = true")
     window.click("#search input[value='beam']")
     assert window.run("return lab.view.id") == "beam"
     tree = window.run("return lab.sessions[0].analysis.generation.tree")
-    assert window.run("return document.querySelectorAll('[role=treeitem]').length") == len(tree) > 6
+    assert window.run("return document.querySelectorAll('[role=treeitem]').length") == len(tree) + 1 > 6
     window.run("document.querySelector('[role=treeitem]').focus()")
     window.press("Right", "Right")
     focused = window.run("return Number(document.activeElement.dataset.id)")
     node = next(each for each in tree if each["id"] == focused)
-    assert node["step"] == 2
+    assert node["step"] == 1
     window.press("Left", "Left")
     assert window.run("return document.activeElement.getAttribute('aria-label')") == "start"
     with torch.no_grad():
         ids = torch_inputs(record(window)["inputs"])["input_ids"]
         best = lab.model.generate(ids, num_beams=3, max_new_tokens=60, do_sample=False)[0, 1:].tolist()
     assert window.run("return lab.sessions[0].analysis.generation.tokens") == best
+    scores = window.run("return [...document.querySelectorAll('[role=treeitem]')].map((n) => Number(n.dataset.score))")
+    np.testing.assert_allclose(sorted(scores[1:]), sorted(each["score"] for each in tree), **CLOSE)
+    assert window.console_messages() == []
 
 
 def test_temperature_and_top_k(window, labs):
@@ -298,12 +302,36 @@ def test_temperature_and_top_k(window, labs):
     before = window.run("return lab.input.text")
     window.click(".bars li:nth-child(2) button")
     assert window.run("return lab.input.text") != before
+    window.run("document.getElementById('writing').open = true")
     window.click("#search input[value='sample']")
     once = record(window)["inputs"]
     window.run("const s = document.getElementById('seed'); s.value = 7; s.dispatchEvent(new Event('change'))")
     other = record(window)["inputs"]
     window.run("const s = document.getElementById('seed'); s.value = 0; s.dispatchEvent(new Event('change'))")
     assert record(window)["inputs"] == once != other
+
+
+def test_a_typed_target_is_continued(window, labs):
+    """The decoder reads what was typed, or a token that was chosen, and goes on as generate() does."""
+    lab = labs("transformer")
+    window.open(lab.page)
+    window.run("document.getElementById('writing').open = true")
+    type_text(window, "#target", "the cat")
+    found = record(window)
+    forced = lab.tokenizer("the cat").input_ids[:-1]
+    assert found["inputs"]["decoderInputIds"][1 : 1 + len(forced)] == forced
+    start = torch.tensor([[lab.tokenizer.bos_token_id, *forced]])
+    with torch.no_grad():
+        ids = torch_inputs(found["inputs"])["input_ids"]
+        written = lab.model.generate(ids, decoder_input_ids=start, max_new_tokens=60, do_sample=False)[0].tolist()
+    shown = window.run("return lab.sessions[0].analysis.target.map(({ id }) => id)")
+    assert shown == written[1 : 1 + len(shown)] and len(shown) > len(forced)
+    type_text(window, "#target", "")
+    choose_tab(window, "predictions")
+    names = texts(window, ".bars .name")
+    other = next(i for i, name in enumerate(names) if i and name.isalnum())
+    window.click(f".bars li:nth-child({other + 1}) button")
+    assert texts(window, ".bars .chosen .name") == [names[other]]
 
 
 def test_a_mask_is_put_anywhere(window, labs):
@@ -439,6 +467,6 @@ def test_twenty_million_parameters_load(window, tmp_path):
     assert made.precision == "int8" and (tmp_path / "lab.html").stat().st_size < 30e6
     round_weights(model, tmp_path / "run", "int8")
     window.open(tmp_path / "lab.html")
-    wait_for(window, "window.lab?.sessions[0].analysis")
+    wait_for(window, "Boolean(window.lab?.sessions[0].analysis)")
     outputs = torch_logits(model, record(window))
     np.testing.assert_allclose(record(window)["arrays"]["logits"], outputs.logits[0].numpy(), rtol=1e-3, atol=1e-3)

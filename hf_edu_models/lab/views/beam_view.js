@@ -4,7 +4,8 @@ import { announce, digits3, make } from "../../pages/assets/dom.js";
 import { visible } from "./labels.js";
 
 const SVG = "http://www.w3.org/2000/svg";
-const [WIDTH, HEIGHT] = [64, 30];
+const [WIDTH, HEIGHT] = [64, 34];
+const ROOT = -1; // before the first token
 
 export class BeamView {
   static id = "beam";
@@ -26,18 +27,18 @@ export class BeamView {
 
   update(analysis) {
     const { tree } = analysis.generation;
-    this.nodes = new Map(tree.map((node) => [node.id, { ...node, children: [] }]));
+    const root = { id: ROOT, parent: null, step: -1, score: 0, isBest: true, children: [] };
+    this.nodes = new Map([[ROOT, root], ...tree.map((node) => [node.id, { ...node, parent: node.parent ?? ROOT, children: [] }])]);
     for (const node of this.nodes.values()) this.nodes.get(node.parent)?.children.push(node);
-    const root = [...this.nodes.values()].find(({ parent }) => parent === null);
     let leaves = 0;
     const place = (node) => {
       node.children.sort((one, other) => other.score - one.score).forEach(place);
       node.y = node.children.length ? node.children.reduce((sum, child) => sum + child.y, 0) / node.children.length : leaves++;
     };
     place(root);
-    this.note.textContent = `${tree.length - 1} tokens were kept; the line of the best sequence is thick. Each number is the log-probability of the sequence up to there.`;
-    const svg = this.draw("svg", { width: 30 + WIDTH * (1 + Math.max(...tree.map(({ step }) => step ?? 0))), height: HEIGHT * leaves + 12, role: "tree", "aria-label": "Beam search" });
-    const x = ({ step }) => 22 + WIDTH * (step ?? 0);
+    this.note.textContent = `${tree.length} tokens were kept; the line of the best sequence is thick. Each number is the log-probability of the sequence up to there.`;
+    const svg = this.draw("svg", { width: 48 + WIDTH * (1 + Math.max(...tree.map(({ step }) => step))), height: HEIGHT * leaves + 12, role: "tree", "aria-label": "Beam search" });
+    const x = ({ step }) => 22 + WIDTH * (step + 1);
     const y = (node) => 18 + HEIGHT * node.y;
     for (const node of this.nodes.values()) {
       const parent = this.nodes.get(node.parent);

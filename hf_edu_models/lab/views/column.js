@@ -102,7 +102,7 @@ export class Column {
 // What a model makes of the text, in a few words: [verb, text].
 export function summary(analysis) {
   const { session: { kind, about, tokenizer }, record } = analysis;
-  if (kind === "seq2seq") return [analysis.input.target ? "reads the target" : "writes", visibleText(analysis.written)];
+  if (kind === "seq2seq") return ["writes", visibleText(analysis.written)];
   if (kind === "causal") return ["continues", visibleText(analysis.written)];
   const { logits } = record;
   if (!logits) return ["reads", `${analysis.source.length} tokens`];

@@ -38,6 +38,7 @@ class App {
   setInput(changes, runs = true) {
     Object.assign(this.input, changes);
     for (const name of ["text", "pair", "target"]) if (byId(name).value !== this.input[name]) byId(name).value = this.input[name];
+    if (this.input.target) byId("writing").open = true; // where it is seen, and emptied
     if (runs) this.run();
     else this.redraw();
   }
@@ -72,8 +73,9 @@ class App {
       this.showFields();
       this.run();
       if (search === "beam") this.open("beam");
+      byId("search").querySelector(":checked").focus();
     });
-    byId("search").querySelector(":checked")?.toggleAttribute("autofocus", false);
+    byId("writing").hidden = !writers.length;
     byId("beams-field").hidden = !writers.length || this.input.search !== "beam";
     byId("seed-field").hidden = !writers.length || this.input.search !== "sample";
   }
@@ -205,5 +207,6 @@ listenToTabs(byId("tabs"), () => app.names, () => app.view.id, (id) => app.open(
 let resizing = 0;
 window.addEventListener("resize", () => { cancelAnimationFrame(resizing); resizing = requestAnimationFrame(() => app.redraw()); });
 const isWide = window.innerWidth >= 960;
+byId("writing").open = isWide;
 app.show((isWide ? data.models.slice(0, MOST_COLUMNS) : data.models.slice(-1)).map(({ name }) => name)); // a phone starts with the last
 fillModels();

@@ -85,10 +85,10 @@ export class PredictionsView {
   }
 
   continueWith(analysis, step, id) {
-    const { tokenizer } = this.session;
-    const idsOf = (tokens) => tokens.map((each) => each.id);
-    if (this.session.kind === "seq2seq") this.app.setInput({ target: tokenizer.decode([...idsOf(analysis.target.slice(0, step)), id]) });
-    else this.app.setInput({ text: tokenizer.decode([...idsOf(analysis.source.slice(0, step + 1)), id]) });
+    const isTranslation = this.session.kind === "seq2seq";
+    const before = isTranslation ? analysis.target.slice(0, step) : analysis.source.slice(0, step + 1);
+    const field = isTranslation ? "target" : "text";
+    this.app.setInput({ [field]: this.session.keep(field, [...before.map((each) => each.id), id]) });
   }
 
   // A mask put anywhere: a click on a token hides it, a click on a mask does nothing but choose it.

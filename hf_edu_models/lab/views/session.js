@@ -51,6 +51,22 @@ export class Session {
     return Math.min(this.model.maxLength ?? MOST_TOKENS, this.about.maxLength ?? Infinity);
   }
 
+  // A token that stands in no text.
+  plain(id) {
+    const { tokenizer } = this;
+    return { id, token: tokenizer.tokenOf(id), start: 0, end: 0, isSpecial: tokenizer.isSpecial(id), typeId: 0 };
+  }
+
+  // Tokens that were chosen one by one; a text of them may be cut into others.
+  keep(field, ids) {
+    this.kept = { field, text: this.tokenizer.decode(ids), ids };
+    return this.kept.text;
+  }
+
+  keptTokens(field, text) {
+    return this.kept?.field === field && this.kept.text === text ? this.kept.ids.map((id) => this.plain(id)) : null;
+  }
+
   // input: {text, pair, target, search: "greedy" | "beam" | "sample", beams, length, seed, temperature, topK}
   analyse(input, { parts = false } = {}) {
     const start = performance.now();
@@ -80,7 +96,7 @@ export class Analysis {
     this.inputs = inputs;
   }
 
-  encode({ text, pair, target }) {
+  encode({ text, pair }) {
     const { session } = this;
     const { tokenizer, kind, model } = session;
     if (model.modelType === "edu_hierarchical") {
@@ -96,17 +112,14 @@ export class Analysis {
       return kind === "multiple_choice" ? { ...inputs, tokenTypeIds: this.groups.map((tokens) => tokens.map(({ typeId }) => typeId)) } : inputs;
     }
     const hasPair = session.takesPair && (pair || PAIRS.slice(0, 2).includes(kind));
-    this.source = this.tokens(this.cut(tokenizer.encode(text, hasPair ? pair : null)), text);
+    this.source = this.tokens(this.cut(session.keptTokens("text", text) ?? tokenizer.encode(text, hasPair ? pair : null)), text);
     if (!this.source.length) {
       const { config } = session.about;
       if (kind !== "causal" || config.bos_token_id == null) throw new Error("the text is empty; type at least one word");
-      this.source = this.tokens([{ id: config.bos_token_id, token: "", start: 0, end: 0, isSpecial: true, typeId: 0 }], text);
+      this.source = this.tokens([session.plain(config.bos_token_id)], text);
     }
     const inputs = { inputIds: this.source.map(({ id }) => id) };
     if (model.modelType === "edu_bert") inputs.tokenTypeIds = this.source.map(({ typeId }) => typeId);
-    if (kind === "seq2seq" && target) {
-      this.target = this.tokens(this.cut(tokenizer.encode(target)), target);
-    }
     return inputs;
   }
 
@@ -130,23 +143,25 @@ export class Analysis {
     const { model, tokenizer, about } = session;
     const isTranslation = session.kind === "seq2seq";
     this.prompt = this.source.length;
-    if (!this.target) {
-      const { generation } = about;
-      const maxNewTokens = isTranslation ? Math.min(generation.max_new_tokens ?? generation.max_length ?? 60, 200) : input.length;
-      const searches = { beam: { numBeams: input.beams }, sample: { temperature: input.temperature, topK: input.topK || null, seed: input.seed } };
-      const options = { lengthPenalty: generation.length_penalty ?? 1, earlyStopping: generation.early_stopping ?? false, ...searches[input.search] };
-      if (maxNewTokens > 0) this.generation = model.generate(inputs, { maxNewTokens, changes, ...options });
-      const tokens = (this.generation?.tokens ?? []).map((id) => ({ id, token: tokenizer.tokenOf(id), start: 0, end: 0, isSpecial: tokenizer.isSpecial(id), typeId: 0 }));
-      this.target = this.tokens(tokens, "");
-    }
+    // A target that was typed is where the model goes on; its end token is the model's to write.
+    const typed = isTranslation && input.target ? session.keptTokens("target", input.target) ?? this.cut(tokenizer.encode(input.target)).filter(({ isSpecial }) => !isSpecial) : [];
+    const forced = this.tokens(typed, input.target);
+    if (isTranslation) inputs.decoderInputIds = [about.config.decoder_start_token_id, ...forced.map(({ id }) => id)];
+    const { generation } = about;
+    const maxNewTokens = isTranslation ? Math.min(generation.max_new_tokens ?? generation.max_length ?? 60, 200) : input.length;
+    const searches = { beam: { numBeams: input.beams }, sample: { temperature: input.temperature, topK: input.topK || null, seed: input.seed } };
+    const options = { lengthPenalty: generation.length_penalty ?? 1, earlyStopping: generation.early_stopping ?? false, ...searches[input.search] };
+    if (maxNewTokens > 0) this.generation = model.generate(inputs, { maxNewTokens, changes, ...options });
+    const written = (this.generation?.tokens ?? []).map((id) => session.plain(id));
+    this.target = [...forced, ...this.tokens(written, "").map((token) => ({ ...token, isNew: forced.length > 0 || !isTranslation }))];
     const ids = this.target.map(({ id }) => id);
     this.written = tokenizer.decode(ids);
     if (isTranslation) {
       inputs.decoderInputIds = [about.config.decoder_start_token_id, ...ids.slice(0, -1)];
-      this.read = this.tokens(inputs.decoderInputIds.map((id) => ({ id, token: tokenizer.tokenOf(id), start: 0, end: 0, isSpecial: tokenizer.isSpecial(id), typeId: 0 })), "");
+      this.read = this.tokens(inputs.decoderInputIds.map((id) => session.plain(id)), "");
       return;
     }
-    this.source = [...this.source, ...this.target.map((token) => ({ ...token, isNew: true }))].slice(0, model.maxLength ?? undefined);
+    this.source = [...this.source, ...this.target].slice(0, model.maxLength ?? undefined);
     inputs.inputIds = this.source.map(({ id }) => id);
   }
 

@@ -6,6 +6,13 @@ import { css, headColour, largest, paint } from "../../../pages/assets/colours.j
 const data = JSON.parse(byId("data").textContent);
 const short = digits3;
 
+// Three digits to read; the element holds the number itself.
+function shownWeight(tag, className, weight) {
+  const node = make(tag, className, digits3(weight));
+  node.dataset.value = exact(weight);
+  return node;
+}
+
 // Arrays
 
 const decoded = {};
@@ -199,7 +206,7 @@ function summarize() {
     else name.append(active.side === "row" ? labelled("column", column) : labelled("row", row));
     bar.style.width = `${100 * weight}%`;
     meter.append(bar);
-    item.append(name, make("span", "number", exact(weight)), meter);
+    item.append(name, shownWeight("span", "number", weight), meter);
     item.dataset.row = row;
     item.dataset.column = column;
     return item;
@@ -343,7 +350,7 @@ function productRow(column, k, product, maxValue, maxProduct) {
   const last = make("td", "number softmax"), meter = make("span", "meter"), bar = make("i");
   bar.style.width = `${100 * weight}%`;
   meter.append(bar);
-  last.append(meter, make("span", "weight", exact(weight)));
+  last.append(meter, shownWeight("span", "weight", weight));
   line.append(make("td", "number", sum.toFixed(4)), make("td", "number score", score), last);
   line.dataset.column = column;
   return line;
@@ -393,7 +400,7 @@ function drawTable() {
   head.append(make("td"), ...columns.map((text) => heading(text, "col")));
   rows.forEach((text, row) => {
     const line = make("tr");
-    line.append(heading(text, "row"), ...columns.map((_, column) => make("td", "", exact(at(row, column)))));
+    line.append(heading(text, "row"), ...columns.map((_, column) => shownWeight("td", "", at(row, column))));
     body.append(line);
   });
   const top = make("thead");
