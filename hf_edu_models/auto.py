@@ -48,7 +48,7 @@ class Rung:
         name: the stem of its files; `model_type` is `edu_` + name.
         prefix: of its class names: `EduGPT` + `Config`, `Model`, `ForCausalLM`.
         year: of the paper; the recipe is `recipes/YEAR_name.py`, the card `hub_cards/YEAR_name.md`.
-        paper: authors and years.
+        papers: authors and year of each paper, and where it can be read.
         idea: what is new, in a few words.
         tokenizer: special tokens and template of its tokenizer, a key of `data.tokenization.TEMPLATES`; None if it
             reads no text.
@@ -62,13 +62,18 @@ class Rung:
     name: str
     prefix: str
     year: int
-    paper: str
+    papers: Mapping[str, str]
     idea: str
     tokenizer: str | None
     tiny: Mapping[str, Any]
     inputs: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: TOKENS)
     lora_targets: tuple[str, ...] = ()
     variants: Mapping[str, TinyVariant] = field(default_factory=dict)
+
+    @property
+    def paper(self) -> str:
+        """Authors and years."""
+        return "; ".join(self.papers)
 
     @property
     def number(self) -> int:
@@ -114,7 +119,10 @@ LADDER: tuple[Rung, ...] = (
         name="kernel",
         prefix="EduKernel",
         year=1964,
-        paper="Nadaraya 1964; Watson 1964",
+        papers={
+            "Nadaraya 1964": "https://doi.org/10.1137/1109020",
+            "Watson 1964": "https://www.jstor.org/stable/25049340",
+        },
         idea="a prediction is a weighted mean of what was seen",
         tokenizer=None,
         tiny={"input_size": 6, "width": 1.5, "learn_width": True, "num_memories": 11},
@@ -128,7 +136,10 @@ LADDER: tuple[Rung, ...] = (
         name="feedforward",
         prefix="EduFeedForward",
         year=2003,
-        paper="Bengio 2003; Iyyer 2015",
+        papers={
+            "Bengio 2003": "https://www.jmlr.org/papers/v3/bengio03a.html",
+            "Iyyer 2015": "https://aclanthology.org/P15-1162/",
+        },
         idea="words are vectors; fixed window",
         tokenizer="language_modeling",
         tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "window_size": 3},
@@ -139,7 +150,12 @@ LADDER: tuple[Rung, ...] = (
         name="recurrent",
         prefix="EduRecurrent",
         year=2010,
-        paper="Elman 1990; Hochreiter & Schmidhuber 1997; Mikolov 2010; Cho 2014",
+        papers={
+            "Elman 1990": "https://doi.org/10.1207/s15516709cog1402_1",
+            "Hochreiter & Schmidhuber 1997": "https://doi.org/10.1162/neco.1997.9.8.1735",
+            "Mikolov 2010": "https://www.isca-archive.org/interspeech_2010/mikolov10_interspeech.html",
+            "Cho 2014": "https://arxiv.org/abs/1406.1078",
+        },
         idea="a state carries the past; gates keep it",
         tokenizer="language_modeling",
         tiny=_RECURRENT,
@@ -167,7 +183,11 @@ LADDER: tuple[Rung, ...] = (
         name="word_vectors",
         prefix="EduWordVectors",
         year=2013,
-        paper="Mikolov 2013; Pennington 2014; Bojanowski 2017",
+        papers={
+            "Mikolov 2013": "https://arxiv.org/abs/1310.4546",
+            "Pennington 2014": "https://aclanthology.org/D14-1162/",
+            "Bojanowski 2017": "https://arxiv.org/abs/1607.04606",
+        },
         idea="a word is known by its company; the vectors are all",
         tokenizer="language_modeling",
         tiny=_SMALL | {"hidden_size": 12, "window_size": 3},
@@ -178,7 +198,10 @@ LADDER: tuple[Rung, ...] = (
         name="seq2seq",
         prefix="EduSeq2Seq",
         year=2014,
-        paper="Sutskever 2014; Cho 2014",
+        papers={
+            "Sutskever 2014": "https://arxiv.org/abs/1409.3215",
+            "Cho 2014": "https://arxiv.org/abs/1406.1078",
+        },
         idea="encode, then decode; one context vector",
         tokenizer="seq2seq",
         tiny=_RECURRENT | {"maxout_size": 9},
@@ -196,7 +219,10 @@ LADDER: tuple[Rung, ...] = (
         name="bahdanau",
         prefix="EduBahdanau",
         year=2015,
-        paper="Bahdanau 2015; Luong 2015",
+        papers={
+            "Bahdanau 2015": "https://arxiv.org/abs/1409.0473",
+            "Luong 2015": "https://arxiv.org/abs/1508.04025",
+        },
         idea="look back at every source state",
         tokenizer="seq2seq",
         tiny=_SMALL | {"embedding_size": 10, "hidden_size": 12, "maxout_size": 9, "initializer_range": 0.4},
@@ -220,7 +246,9 @@ LADDER: tuple[Rung, ...] = (
         name="hierarchical",
         prefix="EduHierarchical",
         year=2016,
-        paper="Yang 2016",
+        papers={
+            "Yang 2016": "https://aclanthology.org/N16-1174/",
+        },
         idea="attention over words, then over sentences",
         tokenizer="language_modeling",
         tiny=_SMALL | {"embedding_size": 10, "hidden_size": 6, "attention_size": 8, "initializer_range": 0.4},
@@ -235,7 +263,9 @@ LADDER: tuple[Rung, ...] = (
         name="transformer",
         prefix="EduTransformer",
         year=2017,
-        paper="Vaswani 2017",
+        papers={
+            "Vaswani 2017": "https://arxiv.org/abs/1706.03762",
+        },
         idea="attention alone; positions; heads",
         tokenizer="seq2seq",
         tiny=_ATTENTION,
@@ -262,7 +292,9 @@ LADDER: tuple[Rung, ...] = (
         name="elmo",
         prefix="EduElmo",
         year=2018,
-        paper="Peters 2018",
+        papers={
+            "Peters 2018": "https://arxiv.org/abs/1802.05365",
+        },
         idea="two language models read both ways; every layer counts",
         tokenizer="language_modeling",
         tiny=_SMALL | {"hidden_size": 12, "cell_size": 18, "num_hidden_layers": 2, "initializer_range": 0.4},
@@ -285,7 +317,10 @@ LADDER: tuple[Rung, ...] = (
         name="gpt",
         prefix="EduGPT",
         year=2018,
-        paper="Radford 2018, 2019",
+        papers={
+            "Radford 2018": "https://cdn.openai.com/research-covers/language-unsupervised/language_understanding_paper.pdf",
+            "Radford 2019": "https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf",
+        },
         idea="decoder only, pre-train on text",
         tokenizer="language_modeling",
         tiny=_ATTENTION | {"max_position_embeddings": 40},
@@ -300,7 +335,9 @@ LADDER: tuple[Rung, ...] = (
         name="bert",
         prefix="EduBert",
         year=2019,
-        paper="Devlin 2019",
+        papers={
+            "Devlin 2019": "https://arxiv.org/abs/1810.04805",
+        },
         idea="both directions; masked tokens; next sentence; fine-tune",
         tokenizer="bert",
         tiny=_ATTENTION | {"max_position_embeddings": 40, "initializer_range": 0.3},
@@ -423,7 +460,8 @@ def markdown_table(folder: str) -> str:
     for rung in LADDER:
         file = f"[`{rung.name}`]({folder}modeling_{rung.name}.py)"
         heads = ", ".join(f"`{name}`" for name in rung.class_names)
-        rows.append(f"| {rung.year} | {file} | {rung.paper} | {rung.idea} | {heads} |")
+        papers = "; ".join(f"[{name}]({address})" for name, address in rung.papers.items())
+        rows.append(f"| {rung.year} | {file} | {papers} | {rung.idea} | {heads} |")
     return "\n".join(rows)
 
 
