@@ -220,12 +220,20 @@ def draw_long_time_lags(rows: Sequence[dict[str, Any]]) -> Figure:
                 right.plot(solved, [y] * len(solved), "o", color=colour(number), markersize=5, alpha=0.8)
             else:
                 most = max(row["sequences"] for row in trials)
-                right.text(most, y, f"> {most:,}", va="center", fontsize=7.5, color=colour(number))
+                right.text(
+                    1.05 * most,
+                    y,
+                    f"> {most:,}",
+                    va="center",
+                    fontsize=7.5,
+                    color=colour(number),
+                    backgroundcolor="white",
+                )
     for place, name in enumerate(names):
         if name in published.rows:
             needed = published.rows[name][0]
             right.plot([needed] * 2, [place - 0.45, place + 0.45], color=GREY, linewidth=2)
-            right.text(needed * 1.06, place - 0.36, f"{needed:,.0f}", fontsize=7.5, color=GREY, va="center")
+            right.text(needed * 1.06, place - 0.44, f"{needed:,.0f}", fontsize=7, color=GREY, va="center")
     left.set(xlim=(0, 115), xlabel="successful trials, %", yticks=range(len(names)), yticklabels=names)
     left.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(cells))
     left.invert_yaxis()
