@@ -375,9 +375,9 @@ class BidirectionalScorer(LanguageModelingScorer):
         """As of one language model, for each direction, (B, 2, 2): backwards is forwards in the text turned round."""
         import torch
 
-        logits = logits[0] if isinstance(logits, tuple) else logits  # (B, T, 2, V)
+        forwards, backwards, *_ = logits  # each (B, T, V)
         reduce = LanguageModelingScorer.preprocess_logits
-        return torch.stack([reduce(logits[:, :, 0], labels), reduce(logits[:, :, 1].flip(1), labels.flip(1))], dim=1)
+        return torch.stack([reduce(forwards, labels), reduce(backwards.flip(1), labels.flip(1))], dim=1)
 
     def read(self, output: Any) -> tuple[np.ndarray, np.ndarray]:
         losses, counts = np.moveaxis(np.asarray(_first(output.predictions), np.float64), 2, 0)

@@ -65,7 +65,7 @@ class CharacterEmbedding(nn.Module):
         size = sum(count for _, count in char_filters)
         self.highways = nn.ModuleList(Highway(size) for _ in range(num_highway_layers))
         self.proj = nn.Linear(size, embedding_dim)
-        self.register_buffer("spellings", self.spell(str(token_id).encode() for token_id in range(vocab_size)))
+        self.register_buffer("spellings", self.spell(map(str, range(vocab_size))))
 
     def spell(self, words) -> Tensor:
         """The characters of words (strings or bytes): start, bytes, end, padding; a long word is cut."""
@@ -87,7 +87,7 @@ class CharacterEmbedding(nn.Module):
 
     def resize(self, vocab_size: int) -> None:
         """Cut the vocabulary, or add tokens that are spelled by their ids until `spell_vocabulary` is called."""
-        new = [str(token_id).encode() for token_id in range(len(self.spellings), vocab_size)]
+        new = list(map(str, range(len(self.spellings), vocab_size)))
         self.spellings = (
             torch.cat([self.spellings[:vocab_size], self.spell(new)]) if new else self.spellings[:vocab_size]
         )
@@ -119,7 +119,9 @@ class CharacterEmbedding(nn.Module):
 
 
 def init_characters(module: nn.Module, bound: float) -> None:
-    """Uniform in plus and minus `bound`; biases are zero but those of the highway gates."""
-    if isinstance(module, nn.Conv1d | HighwayGate):
+    """Weights uniform in plus and minus `bound`, biases zero but those of the highway gates; ids as spellings."""
+    if isinstance(module, CharacterEmbedding):
+        init.copy_(module.spellings, module.spell(map(str, range(len(module.spellings)))))
+    elif isinstance(module, nn.Conv1d | HighwayGate):
         init.uniform_(module.weight, -bound, bound)
         init.constant_(module.bias, -2.0 if isinstance(module, HighwayGate) else 0.0)

@@ -20,7 +20,7 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 
 from .blocks_base import EduPreTrainedModel
 from .blocks_characters import CharacterEmbedding, HighwayGate, init_characters
-from .blocks_checks import check_and_embed
+from .blocks_checks import check_and_embed, check_shape
 from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
 from .blocks_layer_mix import init_layer_mix, make_layer_mix, mixed_size
@@ -60,7 +60,7 @@ class EduElmoPreTrainedModel(EduPreTrainedModel):
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
         bound = self.config.initializer_range
-        if isinstance(module, nn.Conv1d | HighwayGate):
+        if isinstance(module, CharacterEmbedding | HighwayGate | nn.Conv1d):
             init_characters(module, bound)
         else:
             init_uniformly(module, bound, self.config.forget_gate_bias)
@@ -148,17 +148,19 @@ def _shift_both_ways(labels: Tensor | None, attention_mask: Tensor | None) -> tu
     previous = F.pad(labels.long()[:, :-1], (1, 0), value=-100)  # (B, T)
     if attention_mask is None:
         return following, previous
+    check_shape("labels", labels, attention_mask.shape, why=", one for each token")
     is_padding = attention_mask == 0
     return following.masked_fill(is_padding, -100), previous.masked_fill(is_padding, -100)
 
 
 @dataclass
 class EduElmoForPreTrainingOutput(ModelOutput):
-    """`loss` is the mean of `forward_loss` and `backward_loss`; `logits` (B, T, 2, V) are of the next token and of the
-    previous one."""
+    """`loss` is the mean of `forward_loss` and `backward_loss`; `logits` are of the next token,
+    `backward_logits` of the previous one."""
 
     loss: Tensor | None = None
     logits: Tensor | None = None
+    backward_logits: Tensor | None = None
     hidden_states: tuple[Tensor, ...] | None = None
     forward_loss: Tensor | None = None
     backward_loss: Tensor | None = None
@@ -196,20 +198,22 @@ class EduElmoForPreTraining(EduElmoPreTrainedModel):
         outputs = self.model(input_ids, attention_mask, inputs_embeds, **kwargs, return_dict=True)
         forward_states, backward_states = outputs.last_hidden_state.chunk(2, dim=-1)
         skip_logits = self.training if skip_logits is None else skip_logits
-        losses, logits = [], []
-        for states, targets in zip(
-            (forward_states, backward_states), _shift_both_ways(labels, attention_mask), strict=True
-        ):
-            loss, scores = lm_loss_and_logits(self.dropout(states), self.lm_head, targets, skip_logits)
-            losses += [] if loss is None else [loss]
-            logits += [] if scores is None else [scores]
+        following, previous = _shift_both_ways(labels, attention_mask)
+        forward_loss, logits = lm_loss_and_logits(self.dropout(forward_states), self.lm_head, following, skip_logits)
+        backward_loss, backward_logits = lm_loss_and_logits(
+            self.dropout(backward_states), self.lm_head, previous, skip_logits
+        )
+        loss = None
+        if forward_loss is not None and backward_loss is not None:
+            loss = (forward_loss + backward_loss) / 2
         return head_output(
             EduElmoForPreTrainingOutput,
             outputs,
-            loss=sum(losses) / 2 if losses else None,
-            logits=torch.stack(logits, dim=2) if logits else None,
-            forward_loss=losses[0] if losses else None,
-            backward_loss=losses[1] if losses else None,
+            loss=loss,
+            logits=logits,
+            backward_logits=backward_logits,
+            forward_loss=forward_loss,
+            backward_loss=backward_loss,
         )
 
 

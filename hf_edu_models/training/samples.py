@@ -92,8 +92,8 @@ def _from_both_sides(model: Any, tokenizer: Any, text: str, top_k: int) -> list[
     position = _whole_word(ids.tolist(), tokenizer)
     if not 0 < position < len(ids) - 1:  # a text of one word has no side
         return []
-    logits = model(**inputs).logits[0]  # (T, 2, V)
-    sides = {"before": logits[position - 1, 0], "behind": logits[position + 1, 1]}
+    outputs = model(**inputs)
+    sides = {"before": outputs.logits[0, position - 1], "behind": outputs.backward_logits[0, position + 1]}
     guesses = {
         f"from {side}": " / ".join(tokenizer.convert_ids_to_tokens(scores.topk(top_k).indices))
         for side, scores in sides.items()

@@ -269,7 +269,7 @@ def _count_of(call: dict) -> int | None:
 
 def _items(change: Callable) -> Callable:
     def make(call, case):
-        if "labels" not in call or case.task in ("question_answering", "pretraining"):
+        if "labels" not in call or case.task in ("question_answering", "pretraining", "bidirectional_lm"):
             return None
         count = _count_of(call)
         if case.task == "language_modeling":

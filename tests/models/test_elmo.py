@@ -74,8 +74,9 @@ def test_no_direction_sees_what_it_predicts(case, form):
     later[:, 4:], earlier[:, :3] = random_ids(BATCH, LENGTH - 4, seed=9), random_ids(BATCH, 3, seed=9)
     for changed, direction, seen in ((later, 0, slice(0, 4)), (earlier, 1, slice(3, None))):
         after = model(changed, output_hidden_states=True)
-        assert_close(after.logits[:, seen, direction], before.logits[:, seen, direction])
-        assert not torch.allclose(after.logits[:, seen, 1 - direction], before.logits[:, seen, 1 - direction])
+        names = ("logits", "backward_logits")
+        assert_close(after[names[direction]][:, seen], before[names[direction]][:, seen])
+        assert not torch.allclose(after[names[1 - direction]][:, seen], before[names[1 - direction]][:, seen])
         for mine, theirs in zip(after.hidden_states, before.hidden_states, strict=True):
             assert_close(mine.chunk(2, dim=-1)[direction][:, seen], theirs.chunk(2, dim=-1)[direction][:, seen])
 
@@ -84,8 +85,8 @@ def test_no_direction_sees_what_it_predicts(case, form):
 def test_the_loss_is_the_mean_of_both_directions(where):
     model, ids = CASES["elmo"].build(), random_ids(BATCH, LENGTH)
     outputs = model(ids, labels=ids)
-    forward_loss = F.cross_entropy(outputs.logits[:, :-1, 0].flatten(0, 1), ids[:, 1:].flatten())
-    backward_loss = F.cross_entropy(outputs.logits[:, 1:, 1].flatten(0, 1), ids[:, :-1].flatten())
+    forward_loss = F.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten())
+    backward_loss = F.cross_entropy(outputs.backward_logits[:, 1:].flatten(0, 1), ids[:, :-1].flatten())
     assert_close([outputs.forward_loss, outputs.backward_loss], [forward_loss, backward_loss])
     assert_close(outputs.loss, (forward_loss + backward_loss) / 2)
     padded, mask, _ = pad(ids, where)
