@@ -84,7 +84,7 @@ def build_lab(
         labels = [*(label for label, _ in stages), "finished"]
         described.append(model.describe() | {"stages": [list(each) for each in zip(labels, names, strict=True)]})
     data = {
-        "text": text if text is not None else next((each.example for each in models if each.example), _DEFAULT_TEXT),
+        "text": text if text is not None else _first_text(models),
         "precision": chosen,
         "models": described,
         "sources": _source_lines(script),
@@ -163,6 +163,15 @@ def _example(folder: Path) -> str | None:
     rows = read_predictions(folder)
     value = rows[0].get("source", rows[0].get("text")) if rows else None
     return value if isinstance(value, str) else None
+
+
+def _first_text(models: list[_Model]) -> str:
+    """What the page opens with: a test example, or a sentence, with a mask for a model that fills it."""
+    if example := next((each.example for each in models if each.example), None):
+        return example
+    fills = models[0].config["architectures"][0].endswith(("ForMaskedLM", "ForPreTraining"))
+    has_mask = any(token.get("content") == "[MASK]" for token in models[0].tokenizer.get("added_tokens", []))
+    return _DEFAULT_TEXT.replace("mat", "[MASK]") if fills and has_mask else _DEFAULT_TEXT
 
 
 def _choose_checkpoints(models: list[_Model], is_wanted: bool) -> tuple[dict[str, list[Path]], int]:

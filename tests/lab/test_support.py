@@ -15,6 +15,7 @@ from hf_edu_models.cli import app
 from hf_edu_models.lab import build_lab
 from hf_edu_models.lab.support import check_tokenizer
 from hf_edu_models.lab.weights import choose_precision
+from hf_edu_models.run_folder import write_predictions
 
 LAB = Path(hf_edu_models.__file__).parent / "lab"
 NAMES = """
@@ -127,3 +128,13 @@ def test_file_and_line_of_what_is_shown(saved, tmp_path):
         file, name = source.split(":")
         text = (LAB.parent / file).read_text("utf-8").splitlines()[line - 1]
         assert name.rpartition(".")[2] in text and text.split()[0] in ("def", "class")
+
+
+def test_it_opens_with_a_test_example_or_a_mask(saved, tmp_path):
+    run = shutil.copytree(saved, tmp_path / "run")
+    opens = '"text": "{}"'
+    assert opens.format("The cat sat on the mat.") in build_lab([run], tmp_path / "lab.html").path.read_text("utf-8")
+    write_predictions(run, [{"source": "le chat", "reference": "cat", "prediction": "cat"}])
+    assert opens.format("le chat") in build_lab([run], tmp_path / "lab.html").path.read_text("utf-8")
+    save_tiny(CASES["bert"], "wordpiece", tmp_path / "bert")
+    assert "sat on the [MASK]." in build_lab([tmp_path / "bert"], tmp_path / "lab.html").path.read_text("utf-8")

@@ -3,7 +3,7 @@
 import { nextTokens } from "../engine/search.js";
 import { announce, digits3, make, quoted, token } from "../../pages/assets/dom.js";
 import { Explanation } from "./explanation.js";
-import { visible } from "./labels.js";
+import { labelsOf, slice, titleOf, visible } from "./labels.js";
 import { Steps, TokenRow, bars } from "./parts.js";
 
 const MOST_SHOWN = 12;
@@ -51,15 +51,42 @@ export class PredictionsView {
     const { kind, writes } = this.session;
     const entry = analysis.record.logits ?? analysis.entries("logits")[0];
     this.analysis = analysis;
-    const shows = writes || ["masked", "pretraining"].includes(kind);
+    const isWords = entry.axes.at(-1) === "vocabulary" || kind === "pretraining";
     this.steps.element.hidden = !writes;
-    this.dials.hidden = !shows;
+    this.dials.hidden = !isWords;
     this.heat.show(this.app.input.temperature);
     this.top.show(this.app.input.topK);
-    this.tokens.element.hidden = !["masked", "pretraining", "tagger", "question_answering"].includes(kind);
     this.note.textContent = "";
-    this.body.replaceChildren(...(writes ? this.next(analysis, entry) : this[kind]?.(analysis, entry) ?? this.labels(analysis, entry)));
+    this.tokens.element.hidden = writes || !analysis.entries("logits").some(({ axes }) => axes[0] === "tokens");
+    this.body.replaceChildren(...this.rows(analysis, entry));
     this.explanation.show(entry);
+  }
+
+  // By what the logits are of; some kinds of model have a form of their own.
+  rows(analysis, entry) {
+    const { kind, writes, maskToken } = this.session;
+    if (writes) return this.next(analysis, entry);
+    if (maskToken) return this[kind](analysis, entry);
+    if (["question_answering", "next_sentence", "multiple_choice"].includes(kind)) return this[kind](analysis, entry);
+    if (entry.axes.at(-1) === "vocabulary") return this.everywhere(analysis);
+    return entry.axes[0] === "tokens" ? this.tagger(analysis, entry) : this.labels(analysis, entry);
+  }
+
+  // What each of the predictions expects at one token.
+  everywhere(analysis) {
+    const place = this.app.place("source", analysis.source.length);
+    this.tokens.show(analysis.source, { direction: analysis.direction("source"), selected: place });
+    return analysis.entries("logits").filter(({ axes }) => axes.at(-1) === "vocabulary").flatMap((entry) => {
+      const [other] = entry.axes.filter((axis) => !["tokens", "vocabulary"].includes(axis)); // such as the two directions
+      const rows = other ? labelsOf(analysis, entry, other) : [""];
+      return rows.flatMap((row, i) => {
+        const at = entry.axes.includes("tokens") ? { tokens: Math.min(place, entry.shape[entry.axes.indexOf("tokens")] - 1) } : {};
+        const { values } = slice(entry, { ...at, ...(other ? { [other]: i } : {}) });
+        const title = make("h3", "", `${titleOf(entry.name)}${other ? `, ${other} ${row}` : ""} at ${place + 1}: `);
+        title.append(token(analysis.source[place].text));
+        return [title, bars(this.ranking(values))];
+      });
+    });
   }
 
   ranking(logits, chosen = null) {
