@@ -106,6 +106,7 @@ class Rung:
 
 _SMALL = {"vocab_size": 29, "dropout": 0.0}
 _RECURRENT = _SMALL | {"embedding_size": 10, "hidden_size": 12, "num_hidden_layers": 2, "initializer_range": 0.4}
+_SERIES = {"num_input_channels": AXES["features"], "prediction_length": AXES["horizon"]}
 _ATTENTION = _SMALL | {
     "hidden_size": 12,
     "num_hidden_layers": 2,
@@ -158,12 +159,15 @@ LADDER: tuple[Rung, ...] = (
         },
         idea="a state carries the past; gates keep it",
         tokenizer="language_modeling",
-        tiny=_RECURRENT,
+        tiny=_RECURRENT | _SERIES,
         lora_targets=("embed_tokens", "lm_head"),
         variants={
             "rnn": TinyVariant({"cell_type": "rnn"}),
             "gru": TinyVariant({"cell_type": "gru"}),
             "lstm-window": TinyVariant({"attention_window": 4}),
+            "lags": TinyVariant(
+                {"attention_window": 4, "attention_lag_bias": True}, ("ForCausalLM", "ForTimeSeriesPrediction")
+            ),
             "gru-window": TinyVariant({"attention_window": 4, "cell_type": "gru"}),
             "gru-bidirectional": TinyVariant({"cell_type": "gru", "bidirectional": True}, _CLASSIFIERS),
             "lstm-bidirectional": TinyVariant({"bidirectional": True}, _CLASSIFIERS),

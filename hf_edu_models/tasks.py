@@ -70,6 +70,8 @@ class Task:
     @property
     def verb(self) -> str:
         """The verb of `hf-edu` that uses a model of the task on new texts."""
+        if "past_values" in self.values:
+            return "forecast"
         return "generate" if self.writer else "predict" if self.predictor else "encode"
 
 
@@ -200,6 +202,20 @@ TASKS: dict[str, Task] = {
         main_score="mse",
         targets={"labels": ("row", "real")},
         values={"input_values": ("batch", "features")},
+    ),
+    "time_series": Task(
+        auto_class="AutoModelForTimeSeriesPrediction",
+        suffixes=("ForTimeSeriesPrediction", "ForPrediction"),
+        summary="forecasts a time series",
+        snippet=f"{_SNIPPETS}:forecast",
+        pipeline_tag="time-series-forecasting",
+        columns=("date", "values"),
+        inputs=("date", "values"),
+        collator=f"{_COLLATORS}:DataCollatorForValues",
+        scorer=f"{_SCORERS}:TimeSeriesScorer",
+        main_score="mse",
+        targets={"future_values": ("horizon", "real")},
+        values={"past_values": ("batch", "tokens", "features")},
     ),
     "language_modeling": Task(
         auto_class="AutoModelForCausalLM",

@@ -74,7 +74,9 @@ def logits_of(folder, *texts, **options):
 
 def test_every_head_has_a_verb():
     verbs = {name: task.verb for name, task in TASKS.items()}
-    assert {"generate", "predict", "encode"} == set(verbs.values()) and verbs["feature_extraction"] == "encode"
+    assert {"generate", "predict", "encode", "forecast"} == set(verbs.values()) and verbs[
+        "feature_extraction"
+    ] == "encode"
     assert all(task.code("predictor") for task in TASKS.values() if task.predictor)
 
 

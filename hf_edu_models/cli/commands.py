@@ -17,6 +17,7 @@ from . import (
     explain,
     export,
     figure_runs,
+    forecast,
     generate,
     lab,
     ladder,
@@ -58,6 +59,7 @@ app.command()(evaluate.evaluate)
 app.command()(generate.generate)
 app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
 app.command()(predict.predict)
+app.command()(forecast.forecast)
 app.command()(encode.encode)
 app.command()(draw.draw)
 app.command()(serve.serve)

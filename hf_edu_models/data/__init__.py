@@ -26,6 +26,8 @@ _HOMES = {
     "TaskRows": "multitask",
     "build_nsp_pairs": "pretraining",
     "cut_sentences": "sentences",
+    "fit_scale": "series",
+    "make_windows": "series",
     "spellings": "spelling",
     "read_graph": "graphs",
     "count_pairs": "word_vectors",

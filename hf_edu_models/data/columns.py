@@ -51,6 +51,8 @@ KNOWN = {
     "document": ("document", "doc", "article", "doc_id"),
     "features": ("features",),
     "value": ("value",),
+    "date": ("date", "timestamp", "datetime", "time"),
+    "values": ("values",),
 }
 # What is made of several columns is a list, but for these: their columns are joined into one text.
 _JOINED = ("text", "text_pair", "context")
@@ -90,9 +92,10 @@ def plan_columns(
     if task == "documents" and not (chosen.get("sentences") or known_column("sentences", available)):
         text = chosen.pop("text", None) or known_column("text", available)
         chosen["sentences"] = text  # `map_columns` cuts it into sentences
-    if task == "regression" and not (chosen.get("features") or known_column("features", available)):
-        value = chosen.get("value") or known_column("value", available)
-        chosen["features"] = tuple(name for name in available if name != value) if value else None
+    for task_name, single, several in (("regression", "value", "features"), ("time_series", "date", "values")):
+        if task == task_name and not (chosen.get(several) or known_column(several, available)):
+            column = chosen.get(single) or known_column(single, available)
+            chosen[several] = tuple(name for name in available if name != column) if column else None
     columns_of_task = (*row.columns, *row.optional_columns)
     origin = {name: chosen.get(name) or known_column(name, available) for name in columns_of_task} | chosen
     if "text_pair" not in chosen and origin.get("text_pair") == origin.get("text"):

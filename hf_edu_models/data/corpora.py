@@ -17,6 +17,7 @@ from .labels import name_labels
 from .local_files import SPLIT_NAMES, find_pairs, load_local, looks_local, missing_path
 from .map_columns import map_columns
 from .notes import note
+from .series import check_dates
 from .split_sizes import resize_splits, split_by_column
 from .tag_schemes import convert_tags
 
@@ -92,7 +93,9 @@ def load_corpus(
     mapped = {split: map_columns(dataset, plan) for split, dataset in raw.items()}
     check_texts(mapped, os.path.basename(name))
     if TASKS[plan.task].values and not streaming:
-        check_numbers(mapped, TASKS[plan.task].columns)
+        check_numbers(mapped, [name for name in TASKS[plan.task].columns if name != "date"])
+        if plan.task == "time_series":
+            check_dates(mapped)
     mapped = mapped if streaming else convert_tags(mapped, os.path.basename(name))
     named = name_labels(mapped, label_names, streaming)
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)

@@ -52,13 +52,13 @@ def fixed_features() -> dict[str, Any]:
     texts, starts = datasets.List(datasets.Value("string")), datasets.List(datasets.Value("int32"))
     answers = {"text": texts, "answer_start": starts}
     lists = {"sure": links, "possible": links, "answers": answers, "choices": texts, "sentences": texts}
-    return lists | {"features": datasets.List(datasets.Value("float64"))}
+    return lists | dict.fromkeys(("features", "values"), datasets.List(datasets.Value("float64")))
 
 
 def _must_build(name: str, origin: Any, plan: Plan, dataset: Any) -> bool:
     if name in ("sure", "possible") or not isinstance(origin, str):
         return True
-    if name in ("sentences", "features") and hasattr(
+    if name in ("sentences", "features", "values") and hasattr(
         (dataset.features or {}).get(origin), "dtype"
     ):  # a text or number, not a list
         return True
@@ -77,7 +77,7 @@ def _build_columns(batch: dict[str, list], built: dict[str, Any], flipped: bool)
         elif name == "choices" and "sent2" in batch:  # SWAG: all choices continue the same words
             rows = zip(batch["sent2"], *(batch[part] for part in origin), strict=True)
             values = [[f"{start} {choice}".strip() for choice in choices] for start, *choices in rows]
-        elif name == "features" and isinstance(origin, str):
+        elif name in ("features", "values") and isinstance(origin, str):
             values = [[number] for number in batch[origin]]
         elif name == "sentences" and isinstance(batch[origin][0], str):
             values = [cut_sentences(text or "") for text in batch[origin]]

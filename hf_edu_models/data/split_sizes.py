@@ -54,7 +54,9 @@ def resize_splits(
 def cut_missing(corpus: Mapping[str, Any], sizes: Mapping[str, int], seed: int, streaming: bool) -> dict[str, Any]:
     """Cut the splits in `sizes` from the end of train (of a stream: its start), so that no row is in two splits."""
     corpus = dict(corpus)
-    for split, size in sizes.items():
+    # Of a series the test split is the end, and validation comes before it.
+    is_series = "train" in corpus and "date" in (corpus["train"].column_names or ())
+    for split, size in reversed(list(sizes.items())) if is_series else sizes.items():
         if not size:
             continue
         if "train" not in corpus:
@@ -99,7 +101,8 @@ def _cut(train: Any, split: str, size: int, seed: int) -> tuple[Any, Any]:
 
 
 def _is_running_text(dataset: Any) -> bool:
-    return set(dataset.column_names) <= {"text", "document"}
+    names = set(dataset.column_names)
+    return names <= {"text", "document"} or names == {"date", "values"}
 
 
 def _document_start(train: Any, row: int) -> int:

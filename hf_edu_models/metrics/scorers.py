@@ -16,6 +16,7 @@ from ..data.columns import label_names, read_column
 from ..data.labels import IGNORE_INDEX
 from ..data.language_modeling import token_stream
 from ..data.question_answering import find_answers
+from ..data.series import naive_forecasts
 from . import load
 from .question_answering import answers_of, word_f1
 
@@ -218,6 +219,33 @@ class RegressionScorer(Scorer):
     def rows(self, predictions: np.ndarray, references: np.ndarray) -> list[dict[str, Any]]:
         features = read_column(self.corpus, "features")
         return _table(features=features, value=references.tolist(), prediction=predictions.tolist())
+
+
+class TimeSeriesScorer(RegressionScorer):
+    """Mean squared and absolute error of forecasts; with the windows also those of naive forecasts."""
+
+    options = ("windows",)
+
+    def __init__(self, tokenizer: Any = None, corpus: Any = None, windows: Any = None):
+        super().__init__(tokenizer, corpus)
+        self.windows = windows
+
+    def scores(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+        scores = _errors(predictions, references)
+        if self.windows is not None:
+            for name, naive in naive_forecasts(self.windows.past, references.shape[1]).items():
+                scores |= {f"{name}_{error}": value for error, value in _errors(naive, references).items()}
+        return scores
+
+    def intervals(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, Any]:
+        return {}  # windows overlap, so that they are no sample of independent rows
+
+    def rows(self, predictions: np.ndarray, references: np.ndarray) -> list[dict[str, Any]]:
+        dates = read_column(self.corpus, "date")
+        start = len(dates) - len(references) - references.shape[1] + 1
+        first = [str(date) for date in dates[start : start + len(references)]]
+        values, predicted = (each[:, 0].round(4).tolist() for each in (references, predictions))
+        return _table(date=first, values=values, prediction=predicted)
 
 
 def _errors(predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:

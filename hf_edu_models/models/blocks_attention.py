@@ -196,15 +196,19 @@ class WindowAttention(nn.Module):
     """Each position attends over the `window` states before it (after Daniluk et al. 2017, arXiv:1702.04521).
 
     e_tj = v . tanh(W h_t + U h_j) for j = t-window .. t-1;  c_t = sum_j softmax(e_t)_j h_j;  out_t = tanh(V [h_t; c_t])
+
+    With `lag_bias` e_tj also has b_{t-j}, so that attention can learn to look a fixed number of steps back:
+    c_t = sum_tau alpha(t, tau) h_{t-tau}.
     """
 
-    def __init__(self, hidden_size: int, window: int):
+    def __init__(self, hidden_size: int, window: int, lag_bias: bool = False):
         super().__init__()
         self.window = window
         self.query_proj = nn.Linear(hidden_size, hidden_size, bias=False)  # W
         self.key_proj = nn.Linear(hidden_size, hidden_size, bias=False)  # U
         self.score_proj = nn.Linear(hidden_size, 1, bias=False)  # v
         self.output_proj = nn.Linear(2 * hidden_size, hidden_size, bias=False)  # V
+        self.lag_bias = nn.Parameter(torch.zeros(window)) if lag_bias else None  # b_window .. b_1
 
     def start(self, hidden_states: Tensor) -> tuple[Tensor, Tensor]:
         """The window before the first token: zero states, and a 0 for each, because none is real."""
@@ -222,6 +226,8 @@ class WindowAttention(nn.Module):
         keys = self.key_proj(states).unfold(1, self.window, 1)[:, :length].transpose(2, 3)  # (B, T, W, D)
         aligned = torch.tanh(self.query_proj(hidden_states)[:, :, None] + keys)  # (B, T, W, D)
         scores = self.score_proj(aligned).squeeze(-1)  # (B, T, W)
+        if self.lag_bias is not None:
+            scores = scores + self.lag_bias
         visible = is_real.squeeze(-1).unfold(1, self.window, 1)[:, :length] > 0  # (B, T, W)
         # The first token has no past: its weights are zeros, not NaN.
         weights = scores.masked_fill(~visible, torch.finfo(scores.dtype).min).softmax(dim=-1) * visible  # (B, T, W)

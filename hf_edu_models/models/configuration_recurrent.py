@@ -1,6 +1,7 @@
 # Copyright 2026 The hf_edu_models authors. Licensed under the Apache License, Version 2.0.
 """Configuration of the recurrent models."""
 
+import math
 from typing import ClassVar
 
 from .configuration_base import EduConfig, check_choice, check_recurrent, check_tied_sizes, strict
@@ -19,6 +20,11 @@ class EduRecurrentConfig(EduConfig):
         num_hops: number of queries of `attention`; their vectors are concatenated (Lin et al. 2017).
         redundancy_weight: of the penalty on hops that attend to the same tokens, || A A^T - I ||^2 (Lin et al. 2017).
         attention_window: the number of past hidden states that each position attends over; 0 for no attention.
+        attention_lag_bias: whether the score of a state of the window also has a learnt number for its distance.
+        num_input_channels: number of values at each step of a time series.
+        context_length: number of past steps that a forecast is made from.
+        prediction_length: number of future steps that are forecast at once.
+        input_mean, input_std: of each channel in the train split, in the series' own units; 0 and 1 if not given.
         features: the frozen models whose hidden states join the token embeddings; `--features` fills them in. For the
             classification heads only.
         feature_mix: how the layers of each are mixed: `scalar` learns a weight for each; `last`, or `sumN` or `concatN`
@@ -34,6 +40,7 @@ class EduRecurrentConfig(EduConfig):
         "AutoModelForCausalLM": "EduRecurrentForCausalLM",
         "AutoModelForSequenceClassification": "EduRecurrentForSequenceClassification",
         "AutoModelForTokenClassification": "EduRecurrentForTokenClassification",
+        "AutoModelForTimeSeriesPrediction": "EduRecurrentForTimeSeriesPrediction",
     }
 
     cell_type: str = "lstm"
@@ -46,6 +53,12 @@ class EduRecurrentConfig(EduConfig):
     num_hops: int = 1
     redundancy_weight: float | int = 0.0
     attention_window: int = 0
+    attention_lag_bias: bool = False
+    num_input_channels: int = 1
+    context_length: int = 48
+    prediction_length: int = 1
+    input_mean: list[float] | None = None
+    input_std: list[float] | None = None
     dropout: float | int = 0.5
     features: list[dict] | None = None
     feature_mix: str = "scalar"
@@ -57,6 +70,10 @@ class EduRecurrentConfig(EduConfig):
         super().__post_init__(**kwargs)
         if self.embedding_size is None:
             self.embedding_size = self.hidden_size
+        if self.input_mean is None:
+            self.input_mean = [0.0] * self.num_input_channels
+        if self.input_std is None:
+            self.input_std = [1.0] * self.num_input_channels
 
     @property
     def output_size(self) -> int:
@@ -84,6 +101,22 @@ class EduRecurrentConfig(EduConfig):
             )
         if self.attention_window < 0:
             raise ValueError(f"attention_window must be 0 (none) or more, got {self.attention_window}")
+        for name in ("num_input_channels", "context_length", "prediction_length"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        for name in ("input_mean", "input_std"):
+            numbers = getattr(self, name)
+            is_right = numbers is None or (
+                len(numbers) == self.num_input_channels
+                and all(math.isfinite(number) and (number > 0 or name == "input_mean") for number in numbers)
+            )
+            if not is_right:
+                raise ValueError(
+                    f"{name} must have a finite number{' above 0' if name == 'input_std' else ''} for each of "
+                    f"{self.num_input_channels} channels, got {numbers}"
+                )
+        if self.attention_lag_bias and not self.attention_window:
+            raise ValueError("attention_lag_bias is for a window of attention; set attention_window too")
         if self.attention_window and self.bidirectional:
             raise ValueError("attention_window covers past states only; set it to 0 or bidirectional to False")
         check_tied_sizes(self, "hidden_size", self.hidden_size)

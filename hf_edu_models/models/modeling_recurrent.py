@@ -1,4 +1,4 @@
-"""Recurrent language model and classifiers.
+"""Recurrent language model, classifiers and forecasts of time series.
 
 New since `modeling_feedforward.py`: a state carries everything read so far; gates decide what it keeps.
 Papers: Elman 1990; Hochreiter & Schmidhuber 1997; Cho et al. 2014, arXiv:1406.1078; the language model with dropout
@@ -6,24 +6,28 @@ between layers is Zaremba, Sutskever & Vinyals 2014, arXiv:1409.2329.
 Differs from the papers: the reset gate acts as in torch (see `GRUCell`); the forget gate's bias starts at 1; a batch
 may be padded as well as continue the one before.
 
-Shapes: B batch, T time steps, D hidden size, V vocabulary or classes, W window, Q queries.
+Shapes: B batch, T time steps, D hidden size, V vocabulary or classes, W window, Q queries, F features (channels of a
+time series), P prediction length.
 """
+
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 from transformers import GenerationMixin
+from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClassifierOutput, TokenClassifierOutput
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_attention import WindowAttention
 from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
-from .blocks_checks import check_and_embed
+from .blocks_checks import check_and_embed, check_values
 from .blocks_classifier import ClassificationHead
 from .blocks_dropout import Dropout
 from .blocks_features import FrozenFeatures
 from .blocks_layer_mix import init_layer_mix
-from .blocks_losses import logits_loss, mean_over_rows
+from .blocks_losses import logits_loss, mean_over_rows, number_loss
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
@@ -40,6 +44,8 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
     def _init_weights(self, module: nn.Module) -> None:
         init_uniformly(module, self.config.initializer_range, self.config.forget_gate_bias)
         init_layer_mix(module)
+        if isinstance(module, WindowAttention) and module.lag_bias is not None:
+            init.zeros_(module.lag_bias)
 
     def resize_token_embeddings(self, *args, **kwargs):
         embeddings = super().resize_token_embeddings(*args, **kwargs)
@@ -54,9 +60,9 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
     With `features` the hidden states of frozen models join the embeddings: [x_k; ELMo_k] (Peters et al. 2018).
     """
 
-    def __init__(self, config: EduRecurrentConfig):
+    def __init__(self, config: EduRecurrentConfig, add_embeddings: bool = True):
         super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size)
+        self.embed_tokens = nn.Embedding(config.vocab_size, config.embedding_size) if add_embeddings else None
         self.features = nn.ModuleList(
             FrozenFeatures(config.vocab_size, entry, config.feature_mix) for entry in config.features or []
         )
@@ -70,7 +76,8 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
             config.bidirectional,
         )
         window = config.attention_window
-        self.window_attention = WindowAttention(config.hidden_size, window) if window else None
+        lag_bias = config.attention_lag_bias
+        self.window_attention = WindowAttention(config.hidden_size, window, lag_bias) if window else None
         self.post_init()
 
     @merge_with_config_defaults
@@ -232,3 +239,86 @@ class EduRecurrentForTokenClassification(RecurrentClassifier):
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: None) -> Tensor:
         return logits_loss(logits, labels, num_items_in_batch)
+
+
+@dataclass
+class TimeSeriesPredictionOutput(ModelOutput):
+    """
+    Args:
+        prediction_outputs: the forecasts (B, P, F), in the scale of `past_values`.
+        attentions: with `attention_window` the weights (B, 1, T, W) of the states before each step, the last one right.
+    """
+
+    loss: Tensor | None = None
+    prediction_outputs: Tensor | None = None
+    hidden_states: tuple[Tensor, ...] | None = None
+    attentions: tuple[Tensor, ...] | None = None
+
+
+class EduRecurrentForTimeSeriesPrediction(EduRecurrentPreTrainedModel):
+    """x_{t+1} .. x_{t+P} = x_t + W out_t + b: the last value, and what the state makes of the past.
+
+    The values are read through a linear layer instead of embeddings. With `attention_window`, out_t joins the state h_t
+    and sum_tau alpha(t, tau) h_{t-tau}. The scale is that of the train split: mean 0 and standard deviation 1;
+    `forecast` takes and returns values in the units of the series.
+    """
+
+    main_input_name = "past_values"
+    _keys_to_ignore_on_load_unexpected = [r"embed_tokens", r"lm_head"]  # of a language model
+
+    def __init__(self, config: EduRecurrentConfig):
+        if config.bidirectional:
+            raise ValueError("bidirectional is True, but a forecast must not read the future; set it to False")
+        super().__init__(config)
+        self.value_proj = nn.Linear(config.num_input_channels, config.embedding_size)
+        self.model = EduRecurrentModel(config, add_embeddings=False)
+        self.dropout = Dropout(config.dropout)
+        self.forecast_proj = nn.Linear(config.hidden_size, config.prediction_length * config.num_input_channels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        past_values: Tensor,
+        future_values: Tensor | None = None,
+        num_items_in_batch: Tensor | int | None = None,
+        **kwargs,
+    ) -> TimeSeriesPredictionOutput:
+        """
+        Args:
+            past_values: (B, T, F).
+            future_values: (B, P, F), what the forecasts are compared with by their mean squared error.
+        """
+        channels, steps = self.config.num_input_channels, self.config.prediction_length
+        check_values("past_values", past_values, (None, None, channels))
+        embeddings = self.value_proj(past_values.to(self.value_proj.weight.dtype))  # (B, T, E)
+        kwargs |= {"inputs_embeds": embeddings, "use_cache": False, "return_dict": True}
+        outputs = self.model(**kwargs)
+        change = self.forecast_proj(self.dropout(outputs.last_hidden_state[:, -1]))
+        change = change.unflatten(1, (steps, channels))  # (B, P, F)
+        predictions = past_values[:, -1:].to(change.dtype) + change  # (B, P, F)
+        loss = None
+        if future_values is not None:
+            check_values("future_values", future_values, (past_values.shape[0], steps, channels))
+            loss = number_loss(predictions, future_values, True, num_items_in_batch)
+        return TimeSeriesPredictionOutput(loss, predictions, outputs.hidden_states, outputs.attentions)
+
+    @torch.no_grad()
+    def forecast(self, past_values: Tensor, steps: int | None = None) -> tuple[Tensor, Tensor | None]:
+        """Forecasts (B, steps, F) in the units of the series, and the weights (B, W) of the first ones.
+
+        More steps than the prediction length are made by reading forecasts as if they had happened.
+        """
+        steps = self.config.prediction_length if steps is None else steps
+        if steps < 1:
+            raise ValueError(f"steps must be 1 or more, got {steps}")
+        check_values("past_values", past_values, (None, None, self.config.num_input_channels))
+        mean, std = (past_values.new_tensor(each) for each in (self.config.input_mean, self.config.input_std))
+        values = (past_values - mean) / std  # (B, T, F)
+        past, weights = values.shape[1], None
+        while values.shape[1] < past + steps:
+            outputs = self(values[:, -self.config.context_length :], output_attentions=True)
+            if weights is None and outputs.attentions:
+                weights = outputs.attentions[0][:, 0, -1]  # (B, W)
+            values = torch.cat([values, outputs.prediction_outputs.to(values.dtype)], dim=1)
+        return values[:, past : past + steps] * std + mean, weights

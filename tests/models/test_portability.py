@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 import transformers
-from tiny import ALL, EVERY, VOCABULARY, inputs_for, logits_of
+from tiny import ALL, EVERY, NUMERIC, VOCABULARY, inputs_for, logits_of
 
 import hf_edu_models
 from hf_edu_models import LADDER
@@ -115,7 +115,8 @@ def test_checkpoints_load_without_the_package(tmp_path):
         folder = str(tmp_path / rung.name)
         case.build().save_pretrained(folder)
         for auto, name in rung.config.heads.items():
-            jobs.append((folder, auto, {key: value.tolist() for key, value in inputs_for(case).items()}))
+            of_head = next((each for each in NUMERIC if each.head == name), case)
+            jobs.append((folder, auto, {key: value.tolist() for key, value in inputs_for(of_head).items()}))
             models[folder + auto] = (name, case)
     (tmp_path / "jobs.json").write_text(json.dumps(jobs))
     (tmp_path / "stranger.py").write_text(STRANGER)

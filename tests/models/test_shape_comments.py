@@ -117,6 +117,7 @@ def run_everything():
     for case in NUMERIC:
         model = case.build()
         model.train()(**inputs_for(case), **targets_for(case)).loss.backward()
+    CASES["recurrent-ForTimeSeriesPrediction-lags"].build().forecast(torch.randn(BATCH, LENGTH, AXES["features"]))
     kernel = CASES["kernel"].build()
     kernel(**inputs_for(CASES["kernel"]), memory_ids=torch.tensor([0, 1]))
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4

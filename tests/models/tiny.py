@@ -194,6 +194,8 @@ def logits_of(outputs):
     """Predictions of a model, whatever its output calls them."""
     if "start_logits" in outputs:
         return torch.stack([outputs.start_logits, outputs.end_logits], dim=-1)
+    if "prediction_outputs" in outputs:
+        return outputs.prediction_outputs
     return getattr(outputs, "logits" if hasattr(outputs, "logits") else "prediction_logits")
 
 

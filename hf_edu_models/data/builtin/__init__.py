@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..cache import build_once, cache_folder, code_version, fingerprint
 from ..labels import name_labels
 from ..map_columns import fixed_features
-from . import curves, dates, long_time_lags, numbers, sequences, stories
+from . import curves, dates, long_time_lags, numbers, seasons, sequences, stories
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -47,6 +47,7 @@ BUILTINS = {
     "reverse": Builtin(sequences.generate_reverse, (10_000, 500, 500), "symbols, and the same symbols reversed"),
     "copy": Builtin(sequences.generate_copy, (10_000, 500, 500), "symbols, and the same symbols again"),
     "curve": Builtin(curves.generate, (200, 50, 200), "points of a function with noise"),
+    "seasons": Builtin(seasons.generate, (3_000, 500, 500), "a time series that depends on values of known lags"),
     "stories": Builtin(stories.generate, (2_000, 100, 100), "short stories from a small grammar"),
     "reber": Builtin(long_time_lags.generate_reber, (256, 0, 256), "strings of the embedded Reber grammar"),
     "long_lags": Builtin(long_time_lags.generate_long_lags, _LAGS, "symbols, of which the second one is asked for"),

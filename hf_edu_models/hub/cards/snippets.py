@@ -200,6 +200,15 @@ with torch.no_grad():
     print(model(**inputs{target}).last_hidden_state.shape)"""
 
 
+def forecast(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
+    length, channels = (checkpoint.config[name] for name in ("context_length", "num_input_channels"))
+    return f"""import torch
+
+past = torch.randn(1, {length}, {channels}).cumsum(1)  # put your own series here, in its own units
+values, weights = model.forecast(past)
+print(values[0].tolist())"""
+
+
 def regress(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     features = _example(sample, "features", [0.5] * checkpoint.config["input_size"])
     return f"""import torch
