@@ -99,6 +99,22 @@ def kernels(
     _save("kernels", out, "kernels", **options, seed=seed)
 
 
+@app.command()
+def poincare(
+    dataset: Annotated[
+        str | None, typer.Option(help="Table with the columns child and parent (or any ancestor); default a tree.")
+    ] = None,
+    epochs: Annotated[int, typer.Option(help="Number of epochs after the burn-in.", min=1)] = 50,
+    learning_rate: Annotated[float, typer.Option(help="Learning rate.", min=0.0)] = 0.1,
+    labels: Annotated[int, typer.Option(help="Number of nodes to name, those with most descendants.", min=0)] = 40,
+    seed: Seed = 0,
+    out: FigureAndTable = Path("poincare.png"),
+) -> None:
+    """A hierarchy in the hyperbolic disc (Nickel & Kiela 2017), with mean rank and MAP of its ancestors."""
+    options = {"dataset": dataset, "epochs": epochs, "learning_rate": learning_rate, "labels": labels}
+    _save("poincare", out, "poincare", **options, seed=seed)
+
+
 @app.command("rnn-types")
 def rnn_types(out: FigureAndTable = Path("rnn-types.png")) -> None:
     """One to one, one to many, many to one, many to many: kinds of recurrent networks, and our heads of each."""

@@ -48,9 +48,9 @@ def read_graph(dataset: str | Path, labels: str | Path | None = None) -> Graph:
     if not path.exists():
         raise ValueError(f"{dataset} is no file and no folder; give the edges of a graph, or karate, which is built in")
     folder = path / "edges" if (path / "edges").is_dir() else path
-    edges = _read_table(_only_file(folder))
+    edges = read_table(_only_file(folder))
     nodes_of = Path(labels) if labels is not None else path / "nodes"
-    classes = _read_table(_only_file(nodes_of)) if nodes_of.exists() else None
+    classes = read_table(_only_file(nodes_of)) if nodes_of.exists() else None
     names = [str(name).lower() for name in edges.columns]
     columns = [
         next((n for n, name in enumerate(names) if name in known), place)
@@ -107,7 +107,8 @@ def _only_file(path: Path) -> Path:
     return files[0]
 
 
-def _read_table(path: Path) -> Any:
+def read_table(path: Path) -> Any:
+    """A table of any of the formats that graphs come in, as a data frame."""
     import pandas
 
     if path.suffix == ".parquet":

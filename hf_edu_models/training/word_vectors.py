@@ -16,8 +16,8 @@ from .arguments import WordVectorsArguments
 from .run import Run
 from .trainers import EduTrainer
 
-_BLOCKS_AT_ONCE = 8  # of one update, at most
-_REPEATS = 4  # of the most frequent word in one update: the sum of many more gradients of one vector diverges
+_BLOCKS_AT_ONCE = {"skip_gram": 8, "cbow": 16, "glove": 8}  # of one update, at most
+_REPEATS = 8  # of the most frequent word in one update: the sum of many more gradients of one vector diverges
 _PAIRS_AT_ONCE = 4096  # of GloVe
 
 
@@ -57,7 +57,8 @@ class WordVectorsTrainer(EduTrainer):
         self.objective = task_of_class(type(self.model).__name__)
         self._check_arguments()
         share = getattr(self.data_collator, "top_share", 0.0) * getattr(self.data_collator, "block_size", 0)
-        self.blocks_at_once = max(1, min(_BLOCKS_AT_ONCE, int(_REPEATS / share) if share else _BLOCKS_AT_ONCE))
+        most = _BLOCKS_AT_ONCE[self.objective]
+        self.blocks_at_once = max(1, min(most, int(_REPEATS / share))) if share else most
 
     def _check_arguments(self) -> None:
         config, training_args = self.model.config, self.args
@@ -87,7 +88,7 @@ class WordVectorsTrainer(EduTrainer):
         model.train()
         batch, rate = self._prepare_inputs(inputs), self.optimizer.param_groups[0]["lr"]
         with torch.no_grad():
-            loss = model(**{name: values[:_BLOCKS_AT_ONCE] for name, values in batch.items()}).loss
+            loss = model(**{name: values[: self.blocks_at_once] for name, values in batch.items()}).loss
         (self._update_pairs if self.objective == "glove" else self._update_blocks)(model, batch, rate)
         self._is_finite = self._is_finite and bool(torch.isfinite(loss))
         self._check_loss(self.state.global_step + 1)

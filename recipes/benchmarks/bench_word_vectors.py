@@ -34,7 +34,6 @@ from hf_edu_models.training import RunArguments, WordVectorsTrainer
 
 METHODS = ("skip_gram", "cbow", "fasttext")
 RATES = {"skip_gram": 0.025, "cbow": 0.05, "fasttext": 0.025}
-NEGATIVES = {"skip_gram": 32, "cbow": 16, "fasttext": 32}  # that a block shares, weighted to 5 a pair
 SCORED = 30_000  # most frequent words among which an analogy is solved
 BUCKETS = 200_000
 
@@ -96,7 +95,7 @@ def train_ours(args, method, seed, tokenizer, encoded, counts, folder):
     model = (EduWordVectorsForCBOW if method == "cbow" else EduWordVectorsForSkipGram)(config)
     if table is not None:
         model.model.embed_tokens.set_words(*table)
-    options = {"window_size": args.window, "sample": args.sample, "negatives": NEGATIVES[method]}
+    options = {"window_size": args.window, "sample": args.sample}
     trainer = WordVectorsTrainer(
         model=model,
         args=RunArguments(
