@@ -130,7 +130,7 @@ def score_reconstruction(vectors: Tensor, hierarchy: Hierarchy) -> dict[str, flo
         ancestors.setdefault(node, []).append(parent)
     for node, own in ancestors.items():
         distances = poincare_distance(vectors[node], vectors).numpy()
-        others = np.delete(distances, [node, *own])
+        others: Any = np.delete(distances, [node, *own])
         above = np.sort(np.searchsorted(np.sort(others), distances[own], side="left") + 1)
         ranks += above.tolist()
         precisions.append(float((np.arange(1, len(above) + 1) / (above + np.arange(len(above)))).mean()))

@@ -54,7 +54,7 @@ class WordVectorsTrainer(EduTrainer):
         if "counts" not in getattr(dataset, "column_names", ["counts"]):
             kwargs["train_dataset"] = WordRows(dataset)
         super().__init__(*args, **kwargs)
-        self.objective = task_of_class(type(self.model).__name__)
+        self.objective = task_of_class(type(self.model).__name__) or ""
         self._check_arguments()
         share = getattr(self.data_collator, "top_share", 0.0) * getattr(self.data_collator, "block_size", 0)
         most = _BLOCKS_AT_ONCE[self.objective]

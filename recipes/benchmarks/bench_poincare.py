@@ -9,6 +9,7 @@ Batches are each one's own (gensim 10 pairs, ours 20). Without --dataset: a tree
 import argparse
 import time
 
+import numpy as np
 import torch
 
 from hf_edu_models.experiments.poincare import read_hierarchy, score_reconstruction, train_poincare
@@ -31,7 +32,7 @@ def train_gensim(hierarchy, size, args, seed):
     pairs = [(hierarchy.nodes[child], hierarchy.nodes[parent]) for child, parent in hierarchy.pairs]
     model = PoincareModel(pairs, size=size, alpha=args.learning_rate, negative=10, burn_in=10, seed=seed)
     model.train(epochs=args.epochs, print_every=10**9)
-    return torch.tensor([model.kv[node] for node in hierarchy.nodes], dtype=torch.float64)
+    return torch.from_numpy(np.stack([model.kv[node] for node in hierarchy.nodes])).double()
 
 
 def main():
