@@ -220,15 +220,7 @@ def draw_long_time_lags(rows: Sequence[dict[str, Any]]) -> Figure:
                 right.plot(solved, [y] * len(solved), "o", color=colour(number), markersize=5, alpha=0.8)
             else:
                 most = max(row["sequences"] for row in trials)
-                right.text(
-                    1.05 * most,
-                    y,
-                    f"> {most:,}",
-                    va="center",
-                    fontsize=7.5,
-                    color=colour(number),
-                    backgroundcolor="white",
-                )
+                right.text(1.12 * most, y, f"> {most:,}", va="center", fontsize=7.5, color=colour(number))
     for place, name in enumerate(names):
         if name in published.rows:
             needed = published.rows[name][0]
