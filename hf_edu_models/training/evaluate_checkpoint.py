@@ -16,6 +16,7 @@ from ..data.corpora import load_corpus
 from ..data.encoding import encode_corpus
 from ..data.language_modeling import contiguous_streams, group_into_blocks
 from ..data.pretraining import build_nsp_pairs
+from ..data.series import make_windows
 from ..metrics.compute import preprocess_logits_for
 from ..models.configuration_recurrent import EduRecurrentConfig
 from ..precision import set_precision
@@ -158,6 +159,8 @@ def _encode(
     if task == "pretraining":
         split_sentences = read_settings(request.checkpoint).get("split_sentences", False)
         return build_nsp_pairs(corpus, tokenizer, max_length=args.max_length, split_sentences=split_sentences)
+    if task == "time_series":
+        return make_windows(corpus, model.config)
     settings = read_settings(request.checkpoint)
     options = {name: settings[name] for name in TASKS[task].encoder_options if name in settings}
     if task == "question_answering":
