@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 
 def source_of(code: Any) -> str:
-    """The source of a class or function as it is installed, and where it stands: package file and line."""
-    lines, first = inspect.getsourcelines(code)
+    """The source of a class or function as it is installed, below the name of its file."""
     path = f"{code.__module__.replace('.', '/')}.py"
-    return f"# {path}, line {first}\n{textwrap.dedent(''.join(lines)).rstrip()}"
+    return f"# {path}: {code.__qualname__}\n{textwrap.dedent(inspect.getsource(code)).rstrip()}"
 
 
 def show_code(*codes: Any) -> None:
@@ -137,7 +136,7 @@ def _kernel_width(width: float) -> bool:
     return leave_one_out(width) <= 1.01 * min(leave_one_out(each / 100) for each in range(5, 200))
 
 
-def _window_layer(embedding_size: int, window_size: int, hidden_size: int) -> nn.Module:
+def _window_layer(embedding_size: int, window_size: int, hidden_size: int) -> Any:
     from .models.modeling_feedforward import WindowLayer
 
     return WindowLayer(embedding_size, window_size, hidden_size, direct_connections=False)
@@ -196,7 +195,7 @@ def _lstm_step(step: Callable) -> bool:
 
 
 def _lstm_bias(bias: int) -> bool:
-    kept = torch.sigmoid(torch.arange(20, dtype=torch.float64)) ** 100
+    kept = torch.sigmoid(torch.arange(20, dtype=torch.float64)) ** 1000
     return bias == int((kept >= 0.5).nonzero()[0])
 
 
@@ -247,7 +246,7 @@ EXERCISES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "recurrent 2": (_rnn_jacobian, "The derivative of tanh(a) is 1 - tanh(a)^2; row i of U is multiplied by it at i."),
     "recurrent 3": (_rnn_steps, "Solve 0.9 ** n < 0.001 for the smallest whole n."),
     "lstm 1": (_lstm_step, "The four parts are input gate, forget gate, candidate, output gate, in this order."),
-    "lstm 2": (_lstm_bias, "Find the smallest whole b with sigmoid(b) ** 100 >= 0.5."),
+    "lstm 2": (_lstm_bias, "Find the smallest whole b with sigmoid(b) ** 1000 >= 0.5."),
     "lstm 3": (_lstm_parameters, "Four gates, each with W, U and two biases."),
     "bahdanau 1": (_additive_score, "v . tanh(W s + U h_j) for each row h_j of the annotations."),
     "bahdanau 2": (_context, "Softmax over the scores, then the mean of the annotations with these weights."),
