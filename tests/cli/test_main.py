@@ -18,6 +18,10 @@ VERBS = {
     "data",
     "train",
     "encode",
+    "draw",
+    "forecast",
+    "lab",
+    "serve",
     "evaluate",
     "generate",
     "translate",
@@ -32,6 +36,9 @@ VERBS = {
 GROUPS = {
     "explain": {
         "attention",
+        "analogies",
+        "input",
+        "map",
         "align",
         "text",
         "surprisal",
@@ -47,7 +54,8 @@ GROUPS = {
     "figure": {
         *("bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"),
         *("attention-steps", "key-value", "denoising", "scaling", "masks", "permutation"),
-        *("descent", "rnn-types"),
+        *("descent", "rnn-types", "kernels", "poincare", "exposure", "long-time-lags"),
+        *("scores", "diversity", "reach", "landscape"),
     },
 }
 HEAVY = ("torch", "transformers", "datasets", "matplotlib", "numpy")
