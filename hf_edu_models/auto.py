@@ -302,7 +302,7 @@ LADDER: tuple[Rung, ...] = (
         idea="two language models read both ways; every layer counts",
         tokenizer="language_modeling",
         tiny=_SMALL | {"hidden_size": 12, "cell_size": 18, "num_hidden_layers": 2, "initializer_range": 0.4},
-        lora_targets=("embed_tokens", "lm_head", "classifier", "score"),
+        lora_targets=("embed_characters", "proj", "lm_head", "classifier", "score"),
         variants={
             "characters": TinyVariant(
                 {
