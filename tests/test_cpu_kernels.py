@@ -12,7 +12,7 @@ from torch.testing import assert_close
 from hf_edu_models import cpu_kernels
 
 ALWAYS = "onednn:0,0,0"
-README = Path(__file__).parent.parent / "README.md"
+PAGE = Path(__file__).parent.parent / "recipes/guides/speed.md"
 
 pytestmark = pytest.mark.skipif(not cpu_kernels.is_available(), reason="this torch has no oneDNN")
 
@@ -193,9 +193,9 @@ def test_bfloat16_is_measured_once(code, output, is_faster, monkeypatch, tmp_pat
     assert len(calls) == 1
 
 
-def test_example_of_the_readme(monkeypatch):
+def test_example_of_the_guide(monkeypatch):
     monkeypatch.setenv(cpu_kernels.VARIABLE, ALWAYS)
-    section = README.read_text("utf-8").partition("## Faster on AMD CPUs, with any model")[2]
+    section = PAGE.read_text("utf-8").partition("## Faster on AMD CPUs, with any model")[2]
     example = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
     names: dict = {}
     exec(example, names)
