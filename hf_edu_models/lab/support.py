@@ -19,11 +19,15 @@ def check_config(name: str, config: dict[str, Any]) -> None:
     supported = _table("lab/engine/supported.js")
     shared = supported.pop("shared")
     model_type = config.get("model_type")
+    architecture = (config.get("architectures") or ["none"])[0]
+    if architecture in shared["numeric"]:
+        raise ValueError(
+            f"the lab cannot run {architecture} of {name}, which reads numbers; give a model that reads text"
+        )
     if model_type not in supported:
         advice = "" if find_rung(model_type or "") else "; `hf-edu convert` reads BERT, GPT-2, OpenAI GPT and Marian"
         raise ValueError(f"the lab cannot run {name}, a {model_type}: it runs {', '.join(supported)}{advice}")
     heads = supported[model_type]["heads"]
-    architecture = (config.get("architectures") or ["none"])[0]
     if architecture not in heads:
         raise ValueError(f"the lab cannot run {architecture} of {name}; of {model_type} it runs {', '.join(heads)}")
     if config.get("quantization_config"):

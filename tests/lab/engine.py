@@ -6,6 +6,8 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
+import torch
+from tiny import logits_of
 
 import hf_edu_models
 
@@ -41,3 +43,9 @@ def arrays_of(record: dict) -> dict[str, np.ndarray]:
     """The arrays of a record."""
     assert "error" not in record, record["error"]
     return {entry["name"]: entry["data"] for entry in record["entries"]}
+
+
+def predictions_of(outputs) -> torch.Tensor:
+    """What the engine calls `logits`: of ELMo those of both directions, (B, T, 2, V)."""
+    logits = logits_of(outputs)
+    return torch.stack([logits, outputs.backward_logits], dim=2) if "backward_logits" in outputs else logits

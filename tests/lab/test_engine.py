@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, why_not
-from engine import ENGINE, NO_NODE, arrays_of, run_engine
+from engine import ENGINE, NO_NODE, arrays_of, predictions_of, run_engine
 from safetensors.torch import load_file, save_file
-from tiny import ALL, CASES, GENERATORS, TINY, TRANSLATORS, by_name, inputs_for, logits_of, padded_inputs_for
+from tiny import ALL, CASES, GENERATORS, NUMERIC, TINY, TRANSLATORS, by_name, inputs_for, padded_inputs_for
 from transformers.activations import ACT2FN
 
 from hf_edu_models import LADDER, EduBertConfig, EduBertForMultiTask, EduWordVectorsConfig, EduWordVectorsForCBOW
@@ -98,7 +98,7 @@ def outputs_of(model, inputs: dict, **options):
 
 def expected(case, outputs, row: int) -> dict[str, np.ndarray]:
     """What transformers returns, by the names of the record."""
-    found, config = {"logits": logits_of(outputs)}, outputs.config
+    found, config = {"logits": predictions_of(outputs)}, outputs.config
     if "seq_relationship_logits" in outputs:
         found["next_sentence_logits"] = outputs.seq_relationship_logits
     name = case.rung.name
@@ -232,7 +232,7 @@ def test_padding_is_left_out(case, saved):
     """Padding on the left, on the right and none: torch's values at the real tokens."""
     each = saved[case.name]
     with torch.no_grad():
-        logits = logits_of(each.model(**each.padded)).numpy()
+        logits = predictions_of(each.model(**each.padded)).numpy()
     mask = each.padded[case.key.replace("input_ids", "attention_mask")].bool().numpy()
     for row in range(3):
         found = each.results[f"padded {row}"]["data"]
@@ -571,7 +571,7 @@ def test_a_change_is_that_change_in_torch(name, saved, changed):
     each, (record,) = saved[case], changed[name]
     found, before = arrays_of(record)["logits"], arrays_of(each.results["run 0"])["logits"]
     with torch.no_grad():
-        logits = logits_of(changed_model(each, change)(**each.inputs))[0].numpy()
+        logits = predictions_of(changed_model(each, change)(**each.inputs))[0].numpy()
     np.testing.assert_allclose(found, logits, **CLOSE)
     assert record["changed"] and np.abs(found - before).max() > 1e-3, "the change changed nothing"
 
@@ -673,7 +673,9 @@ def test_what_is_changeable_can_be_changed(case, saved, predicted):
     assert effective == set(kinds.values()) or case.rung.name == "bert"  # one text has one segment only
 
 
-@pytest.mark.parametrize("name", ["recurrent-lstm-window", "bahdanau-sparsemax", "transformer", "gpt"])
+@pytest.mark.parametrize(
+    "name", ["recurrent-lstm-window", "recurrent-lags", "bahdanau-sparsemax", "transformer", "gpt"]
+)
 def test_attention_of_a_step_is_the_last_row_of_a_pass(name, saved, tmp_path):
     case, each = CASES[name], saved[name]
     prompt = prompt_of(case, each.inputs)
@@ -752,7 +754,7 @@ def test_every_dtype_is_read(name, dtype, saved, tmp_path):
     model.load_state_dict(weights | rounded, strict=False)
     model.tie_weights()
     with torch.no_grad():
-        logits = logits_of(model(**each.inputs))[0].numpy()
+        logits = predictions_of(model(**each.inputs))[0].numpy()
     np.testing.assert_allclose(arrays_of(record)["logits"], logits, **CLOSE)
 
 
@@ -808,6 +810,13 @@ def test_what_cannot_be_computed_is_said(saved, tmp_path):
             "architectures": ["EduRecurrentForTokenClassification"],
             "features": [{"pieces": 2}],
         },
+    }
+    wrong |= {
+        f"cannot run '{case.head}', which reads numbers; give a model that reads text": {
+            "model_type": case.rung.model_type,
+            "architectures": [case.head],
+        }
+        for case in NUMERIC
     }
     calls = [["unsupported", config | change] for change in [{}, *wrong.values()]]
     for change in wrong.values():
@@ -1004,7 +1013,7 @@ def with_settings(tmp_path_factory) -> dict:
 def test_every_setting_is_computed(name, with_settings):
     model, inputs, record = with_settings[name]
     with torch.no_grad():
-        logits = logits_of(model(**inputs))[0].numpy()
+        logits = predictions_of(model(**inputs))[0].numpy()
     np.testing.assert_allclose(arrays_of(record)["logits"], logits, **CLOSE)
 
 

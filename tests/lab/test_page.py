@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from browser import Browser, why_not
+from engine import predictions_of
 from pages import HOSTILE, PAIR, TEXT, record, save_tiny, texts, tiny_lab, torch_inputs, type_text, values, wait_for
 from safetensors.torch import load
 from test_engine import RUN
@@ -66,9 +67,7 @@ def torch_logits(model, found):
 def check_record(model, found):
     """Logits and attention weights of the page against torch's."""
     outputs = torch_logits(model, found)
-    expected = logits_of(outputs)[0].numpy()
-    if found["arrays"]["logits"].ndim > expected.ndim:  # of both directions
-        expected = np.stack([expected, outputs.backward_logits[0].numpy()], axis=1)
+    expected = predictions_of(outputs)[0].numpy()
     np.testing.assert_allclose(found["arrays"]["logits"].reshape(expected.shape), expected, **CLOSE)
     weights = {name: array for name, array in found["arrays"].items() if name.endswith("attention.weights")}
     for name, array in weights.items():

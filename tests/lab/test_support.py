@@ -52,6 +52,16 @@ def saved(tmp_path_factory):
     [
         ("config.json", {"model_type": "llama"}, "cannot run {run}, a llama: it runs edu_feedforward"),
         ("config.json", {"architectures": ["EduGPTForDancing"]}, "cannot run EduGPTForDancing of {run}"),
+        (
+            "config.json",
+            {"model_type": "edu_kernel", "architectures": ["EduKernelForRegression"]},
+            "cannot run EduKernelForRegression of {run}, which reads numbers; give a model that reads text",
+        ),
+        (
+            "config.json",
+            {"model_type": "edu_recurrent", "architectures": ["EduRecurrentForTimeSeriesPrediction"]},
+            "cannot run EduRecurrentForTimeSeriesPrediction of {run}, which reads numbers",
+        ),
         ("config.json", {"hidden_act": "snake"}, "cannot compute hidden_act 'snake' of {run}; it computes relu"),
         ("config.json", {"quantization_config": {"bits": 4}}, "{run} is quantised; save it in float32"),
         ("tokenizer.json", {"normalizer": {"type": "Precompiled"}}, "it has no normalizer Precompiled; it has Bert"),

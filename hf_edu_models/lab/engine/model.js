@@ -9,10 +9,13 @@ import { Weights } from "./weights.js";
 /** A sentence on why the engine cannot run a model, or null if it can. */
 export function unsupported(config) {
   const type = config.model_type;
+  const head = config.architectures?.[0];
+  if (SUPPORTED.shared.numeric.includes(head)) {
+    return `the lab cannot run '${head}', which reads numbers; give a model that reads text`;
+  }
   const types = Object.keys(SUPPORTED).filter((name) => name !== "shared");
   if (!types.includes(type)) return `the lab cannot run a model of type '${type}'; it runs ${types.join(", ")}`;
   const { heads, values } = SUPPORTED[type];
-  const head = config.architectures?.[0];
   if (!(head in heads)) return `the lab cannot run '${head}'; of ${type} it runs ${Object.keys(heads).join(", ")}`;
   if (config.quantization_config) {
     return "the lab cannot run a quantised checkpoint; save the model in float32, float16 or bfloat16";

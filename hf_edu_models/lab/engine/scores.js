@@ -233,14 +233,22 @@ const WINDOW_WEIGHTS = {
   axes: ["heads", "queries", "keys"],
   equation: "softmax_j(v . tanh(W h_t + U h_j)), j = t - window .. t - 1",
 };
+const LAG_WEIGHTS = {
+  ...WINDOW_WEIGHTS,
+  equation: "softmax_j(v . tanh(W h_t + U h_j) + b_{t-j}), j = t - window .. t - 1",
+};
 const WINDOW_CONTEXT = { ...WINDOW, kind: "context", axes: ["queries", "units"], equation: "c_t = sum_j alpha_tj h_j" };
 const WINDOW_OUTPUT = { ...WINDOW, kind: "state", ops: [], axes: ["tokens", "units"], equation: "tanh(V [h_t; c_t])" };
 
-/** Each position attends over the `window` states before it (after Daniluk et al. 2017). */
+/**
+ * Each position attends over the `window` states before it (after Daniluk et al. 2017). With `hasLagBias` a score also
+ * has a learnt number for the distance.
+ */
 export class WindowAttention {
-  constructor(weights, window) {
+  constructor(weights, window, hasLagBias = false) {
     this.name = weights.path;
     this.window = window;
+    this.lagBias = hasLagBias ? weights.get("lag_bias") : null; // b_window .. b_1
     this.queryProj = new Linear(weights.at("query_proj")); // W
     this.keyProj = new Linear(weights.at("key_proj")); // U
     this.scoreProj = weights.get("score_proj.weight"); // v
@@ -259,12 +267,14 @@ export class WindowAttention {
     for (let t = 0; t < length; t++) {
       for (let j = Math.max(0, past + t - this.window); j < past + t; j++) {
         const aligned = combine(rowOf(queries, t), rowOf(keys, j - earliest), (q, k) => Math.tanh(q + k));
-        scores.data[t * count + j] = dot(aligned.data, this.scoreProj.data);
+        const bias = this.lagBias ? this.lagBias.data[this.window - (past + t - j)] : 0; // b_{t-j}
+        scores.data[t * count + j] = dot(aligned.data, this.scoreProj.data) + bias;
       }
     }
     // The first token has no past: its weights are zeros.
     const isVisible = (t, j) => j < t && j >= t - this.window;
-    const weights = pass.keep(`${this.name}.weights`, softmax(scores), { ...WINDOW_WEIGHTS, isVisible });
+    const about = this.lagBias ? LAG_WEIGHTS : WINDOW_WEIGHTS;
+    const weights = pass.keep(`${this.name}.weights`, softmax(scores), { ...about, isVisible });
     const contexts = zeros(length, size);
     for (let t = 0; t < length; t++) {
       const row = tensor([count], weights.data.subarray(t * count, (t + 1) * count));

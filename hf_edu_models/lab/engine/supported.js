@@ -1,6 +1,7 @@
 // What the engine computes: of each model type its heads, and the fields of its configuration. `values` lists the
-// values that a field may have; `computed` fields may have any; `training` fields change nothing when a model runs.
-// Between the braces is JSON, which Python reads, too.
+// values that a field may have; `computed` fields may have any; `training` fields change nothing when one of these
+// heads runs. `numeric` heads read numbers instead of text and are rejected. Between the braces is JSON, which Python
+// reads, too.
 
 export const SUPPORTED = {
   "edu_feedforward": {
@@ -27,9 +28,12 @@ export const SUPPORTED = {
     },
     "computed": [
       "embedding_size", "hidden_size", "num_hidden_layers", "bidirectional", "attention_size", "num_hops",
-      "attention_window", "feature_mix"
+      "attention_window", "attention_lag_bias", "feature_mix"
     ],
-    "training": ["redundancy_weight", "forget_gate_bias", "initializer_range", "recurrent_implementation"]
+    "training": [
+      "redundancy_weight", "forget_gate_bias", "initializer_range", "recurrent_implementation", "num_input_channels",
+      "context_length", "prediction_length", "input_mean", "input_std"
+    ]
   },
   "edu_seq2seq": {
     "heads": { "EduSeq2SeqModel": "encoder", "EduSeq2SeqForConditionalGeneration": "seq2seq" },
@@ -149,6 +153,7 @@ export const SUPPORTED = {
     ]
   },
   "shared": {
+    "numeric": ["EduKernelForRegression", "EduRecurrentForTimeSeriesPrediction"],
     "values": {
       "hidden_act": [
         "relu", "gelu", "gelu_python", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "gelu_python_tanh",

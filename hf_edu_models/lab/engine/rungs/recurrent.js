@@ -25,7 +25,8 @@ class Recurrent {
     this.embedTokens = new Embedding(weights.at("embed_tokens"));
     this.stack = new RecurrentStack(weights.at("stack"), config, { bidirectional });
     const window = config.attention_window ?? 0;
-    this.windowAttention = window ? new WindowAttention(weights.at("window_attention"), window) : null;
+    const hasLagBias = config.attention_lag_bias ?? false;
+    this.windowAttention = window ? new WindowAttention(weights.at("window_attention"), window, hasLagBias) : null;
     this.size = config.hidden_size;
   }
 
