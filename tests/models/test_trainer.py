@@ -123,11 +123,11 @@ def final_weights(case, tmp_path, batch, accumulation):
     return [parameter.detach() for parameter in model.parameters()], trainer.state.log_history[-1]["train_loss"]
 
 
-# The sum of two losses and the mean of two positions are divided by Trainer itself, so only equal pieces are equal.
+# The sum or mean of two losses and the mean of two positions are divided by Trainer itself, so only equal pieces are equal.
 ONE_A_HEAD = [
     case
     for case in {case.head: case for case in reversed(EVERY)}.values()
-    if case.task not in ("pretraining", "question_answering")
+    if case.task not in ("pretraining", "bidirectional_lm", "question_answering")
 ]
 ONE_A_HEAD += [case for case in ALL if any(case.settings.get(name) for name in LOSS_TERMS)]
 
