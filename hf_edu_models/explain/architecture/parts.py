@@ -101,7 +101,9 @@ def _find_head(rung: Rung, name: str | None) -> type[nn.Module]:
 
 def _trace(rung: Rung, model_class: type, config: Any) -> dict[str, int]:
     """How often each module of a small twin is called, in the order of the first calls."""
-    settings = {**config.to_diff_dict(), **rung.tiny}
+    defaults = rung.config().to_dict()  # what follows from a default size would not fit the sizes of the twin
+    given = {name: value for name, value in config.to_diff_dict().items() if value != defaults.get(name)}
+    settings = {**given, **rung.tiny}
     settings = {name: value for name, value in settings.items() if name in type(config).__dataclass_fields__}
     twin = model_class(rung.config(**settings)).eval()
     calls: dict[str, int] = {}
