@@ -122,6 +122,20 @@ class Browser:
         move = {"type": "pointerMove", "duration": 0, "origin": element, "x": x, "y": y}
         self.ask("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": [move]}]})
 
+    def drag(self, selector: str, start: float, end: float) -> None:
+        """Press a slider's thumb at `start` of its way (0 to 1), move the mouse in small steps to `end`, release it."""
+        element = self.find(selector)
+        self.run("arguments[0].scrollIntoView({block: 'center'})", element)
+        left, width, middle = self.run(
+            "const { left, width, top, height } = arguments[0].getBoundingClientRect();"
+            "return [left + 8, width - 16, Math.round(top + height / 2)]",  # the thumb is 16 pixels wide
+            element,
+        )
+        places = [left + width * (start + (end - start) * part / 8) for part in range(9)]
+        moves = [{"type": "pointerMove", "duration": 20, "x": round(place), "y": middle} for place in places]
+        strokes = [moves[0], {"type": "pointerDown", "button": 0}, *moves[1:], {"type": "pointerUp", "button": 0}]
+        self.ask("/actions", {"actions": [{"type": "pointer", "id": "mouse", "actions": strokes}]})
+
     def press(self, *names: str) -> None:
         """Press keys where the focus is."""
         strokes = [{"type": kind, "value": KEYS.get(name, name)} for name in names for kind in ("keyDown", "keyUp")]

@@ -193,6 +193,33 @@ def test_steps_go_forwards_and_back(window, labs):
     np.testing.assert_allclose(values(window, ".token-row .chip"), weights[0, step - 1], **CLOSE)
 
 
+def test_the_slider_is_dragged(window, labs):
+    """From the first step to the last and back to the middle: the attention shown is that of the thumb's step."""
+    window.open(labs("transformer").page)
+    choose_tab(window, "attention")
+    arrays = record(window)["arrays"]
+    name = next(name for name in arrays if re.fullmatch(r"decoder\..*self_attention.*weights", name))
+    window.run(
+        "const s = document.querySelector('.view .select select'); s.value = arguments[0];"
+        "s.dispatchEvent(new Event('change'))",
+        name,
+    )
+    weights = arrays[name].mean(0)  # of all heads; a step sees only those before it, so that no two rows are alike
+    last = len(weights) - 1
+    assert last >= 4
+    shown = []
+    for start, end in ((0.0, 1.0), (1.0, 0.5)):
+        window.drag(".view .steps input", start, end)
+        step = int(window.run("return document.querySelector('.view .steps input').value"))
+        assert abs(step - end * last) <= 2  # a step is a few pixels
+        assert texts(window, ".view .steps .step-name")[0].startswith(f"{step + 1} of {last + 1}")
+        np.testing.assert_allclose(values(window, ".token-row .chip"), weights[step], **CLOSE)
+        shown.append(step)
+    assert shown[0] == last > shown[1] > 0
+    assert np.abs(weights[shown[0]] - weights[shown[1]]).max() > 1e-3
+    assert window.console_messages() == []
+
+
 def test_heads_are_overlaid_and_chosen(window, labs):
     window.open(labs("transformer").page)
     choose_tab(window, "attention")
