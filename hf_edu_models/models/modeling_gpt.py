@@ -193,7 +193,9 @@ class EduGPTForSequenceClassification(EduGPTPreTrainedModel):
         if attention_mask is None or attention_mask.ndim == 4:
             attention_mask = torch.ones_like(input_ids)  # (B, T)
         is_counted = (attention_mask[:, 1:] * attention_mask[:, :-1]).to(logits.dtype)  # padding may be on the left
-        losses = nn.functional.cross_entropy(logits.transpose(1, 2), input_ids[:, 1:], reduction="none")  # (B, T - 1)
+        losses = nn.functional.cross_entropy(
+            logits.transpose(1, 2), input_ids[:, 1:].long(), reduction="none"
+        )  # (B, T - 1)
         return (losses * is_counted).sum(dim=1) / is_counted.sum(dim=1).clamp(min=1)
 
     @can_return_tuple

@@ -62,7 +62,9 @@ def test_recurrent_cells(case):
     check_training_and_merge(case, adapt(case.build(), target_parameters=parameters, target_modules=[]))
 
 
-@pytest.mark.parametrize("case", **by_name([case for case in ALL if hasattr(case.build(), "lm_head") and not case.per_row]))
+@pytest.mark.parametrize(
+    "case", **by_name([case for case in ALL if hasattr(case.build(), "lm_head") and not case.per_row])
+)
 def test_the_softmax_layer(case):
     name = "lm_head.decoder" if case.rung.name == "bert" else "lm_head"
     adapted = adapt(case.build(tie_word_embeddings=False), target_modules=[name])

@@ -61,7 +61,7 @@ def map_words(
     return WordMap([*numbers], points, [*numbers.values()], method)
 
 
-def describe_method(found: WordMap) -> str:
+def _describe_method(found: WordMap) -> str:
     """A line on how to read the map."""
     if found.kept is None:
         return "t-SNE of the vectors: neighbours stay together, distances between groups mean little"
@@ -81,7 +81,7 @@ def draw_map(found: WordMap, title: str, arrows: Sequence[tuple[str, str]] = ())
     axis.set_yticks([])
     axis.margins(0.08)
     axis.set_title(title)
-    axis.set_xlabel(describe_method(found), fontsize=9)
+    axis.set_xlabel(_describe_method(found), fontsize=9)
     places = dict(zip(found.words, found.points, strict=True))
     for start, end in arrows:
         style = {"arrowstyle": "->", "color": "#8A8A8A", "lw": 0.9, "shrinkA": 4, "shrinkB": 4}
@@ -128,7 +128,7 @@ def write_map_page(found: WordMap, title: str, path: str | Path, table: WordTabl
     nearest = np.argsort(-cosines, axis=1, kind="stable")[:, : min(neighbours, len(rows) - 1)]
     data = {
         "heading": title,
-        "note": describe_method(found),
+        "note": _describe_method(found),
         "words": [
             {
                 "word": word,
