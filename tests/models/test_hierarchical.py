@@ -13,7 +13,8 @@ POOLINGS = ("hierarchical", "hierarchical-mean")
 
 def gru_of(layer):
     """torch's GRU with the weights of a layer of ours."""
-    reference = nn.GRU(layer.forward_cell.input_weight.shape[1], layer.hidden_size, bidirectional=True)
+    cell = layer.forward_cell
+    reference = nn.GRU(cell.input_weight.shape[1], cell.state_weight.shape[1], bidirectional=True)
     names = {"weight_ih": "input_weight", "weight_hh": "state_weight", "bias_ih": "input_bias", "bias_hh": "state_bias"}
     with torch.no_grad():
         for theirs, ours in names.items():

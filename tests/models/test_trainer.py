@@ -123,7 +123,7 @@ def final_weights(case, tmp_path, batch, accumulation):
     return [parameter.detach() for parameter in model.parameters()], trainer.state.log_history[-1]["train_loss"]
 
 
-# The sum or mean of two losses and the mean of two positions are divided by Trainer itself, so only equal pieces are equal.
+# Two losses together and the mean of two positions are divided by Trainer itself, so only equal pieces are equal.
 ONE_A_HEAD = [
     case
     for case in {case.head: case for case in reversed(EVERY)}.values()
