@@ -15,7 +15,7 @@ growth. "exponent" is the slope of a step's time on logarithmic axes (1 is linea
 and in brackets to the last two alone: small steps have constant costs, such as the optimizer's. Memory is reported in
 the same way; as in bench_transformer.py it is the peak of torch's allocator above weights, optimizer and batch.
 "resident" is by how much the process itself grows: torch does not count a heap whose free parts are too small to use.
-Where the process grows by more than twice what torch counts at the largest size, and by 256 MiB more, the script says so
+Where the process grows by more than twice what torch counts at the largest size, and by 256 MiB, the script says so
 and exits with 1.
 """
 
