@@ -47,7 +47,7 @@ def repository(tmp_path_factory):
     folder = tmp_path_factory.mktemp("repository")
     for name in ("hf_edu_models", "recipes", "hub_cards", "tests"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "runs"))
-    for name in ("README.md", "pyproject.toml", "LICENSE", "CHANGELOG.md", "CITATION.cff"):
+    for name in ("README.md", "pyproject.toml", "LICENSE", "CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, folder)
     for part, place in NEW_FILES.items():
         shutil.copy(PARTS / part, folder / place)

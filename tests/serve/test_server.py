@@ -12,6 +12,7 @@ import numpy as np
 import openai
 import pytest
 import torch
+from server_process import start_server
 from starlette.testclient import TestClient
 
 from hf_edu_models.checkpoints import load_model, load_with_head
@@ -20,7 +21,6 @@ from hf_edu_models.explain.hidden_states import TextEncoder
 from hf_edu_models.generation import GenerationOptions, load_text_writer
 from hf_edu_models.prediction import load_predictor
 from hf_edu_models.serve import ServeSettings, create_app
-from tests.serve.conftest import start_server
 
 TEXTS = ["the cat sat on the mat", "a dog", "two dogs run in the park", "the mat barks and the cat sat on the dog"]
 
