@@ -55,7 +55,7 @@ class Part:
 
     @property
     def title(self) -> str:
-        return self.name.replace("_", " ").replace("proj", "projection").replace("embed ", "embed ")
+        return self.name.replace("_", " ").replace("proj", "projection")
 
 
 def find_parts(config: Any, head: str | None = None) -> Part:
