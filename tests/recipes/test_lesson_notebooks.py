@@ -58,7 +58,7 @@ def check_outcome(name, results, quick):
     elif name == "04_lstm":
         assert results["LSTM, bias 5"][-1] > 0.9
         assert max(results["RNN"][-1], results["LSTM, bias 0"][-1]) < 0.5
-    elif name == "05_bahdanau":
+    elif name == "07_bahdanau":
         assert results["with attention"] > results["without attention"] + (0.05 if quick else 0.2)
     else:
         pytest.fail(f"say here which outcome of {name} matters")
@@ -147,7 +147,7 @@ def test_a_check_passes_the_solution_and_fails_a_mistake(exercise, capsys):
 def test_a_check_reports_an_answer_that_raises_and_an_unknown_exercise(capsys):
     assert check("kernel 1", lambda: None) is False
     assert "TypeError" in capsys.readouterr().out
-    with pytest.raises(ValueError, match="choose one of kernel 1"):
+    with pytest.raises(ValueError, match="choose one of bahdanau 1"):
         check("kernel 9", 1)
 
 

@@ -1,0 +1,8 @@
+"""What the notebooks of `recipes/lessons` share: show code, architectures and figures, and check an exercise."""
+
+from .checks import check
+from .display import show_architecture, show_code, show_figure, source_of
+from .exercises import EXERCISES
+from .exercises.kernel import leave_one_out
+
+__all__ = ["EXERCISES", "check", "leave_one_out", "show_architecture", "show_code", "show_figure", "source_of"]
