@@ -10,6 +10,7 @@ from . import (
     explain_gradients,
     explain_input,
     explain_layers,
+    explain_parse,
     explain_probe,
     explain_surprisal,
     explain_text,
@@ -37,6 +38,7 @@ for verb in (
     explain_analogies.analogies,
     explain_analogies.draw_map,
     explain_probe.probe,
+    explain_parse.parse,
     explain_surprisal.surprisal,
     explain_surprisal.compare,
 ):

@@ -16,6 +16,7 @@ _HOMES = {
     "BUILTINS": "builtin",
     "builtin_options": "builtin",
     "load_corpus": "corpora",
+    "load_treebank": "corpora",
     "encode_corpus": "encoding",
     "contiguous_streams": "language_modeling",
     "group_into_blocks": "language_modeling",

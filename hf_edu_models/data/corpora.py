@@ -20,6 +20,7 @@ from .notes import note
 from .series import check_dates
 from .split_sizes import resize_splits, split_by_column
 from .tag_schemes import convert_tags
+from .treebanks import read_treebank
 
 if TYPE_CHECKING:
     from datasets import DatasetDict, IterableDatasetDict
@@ -99,6 +100,17 @@ def load_corpus(
     mapped = mapped if streaming else convert_tags(mapped, os.path.basename(name))
     named = name_labels(mapped, label_names, streaming)
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)
+
+
+def load_treebank(name: str, config: str | None = None) -> dict[str, Any]:
+    """Sentences with their dependency trees by split: rows with `tokens` and `heads`, the root's head 0.
+
+    Args:
+        name: A .conllu file, a folder or a Hub id with columns for the words and their heads.
+    """
+    files = {"unit": "line", "header": None, "encoding": "utf-8", "is_text": False}
+    raw, _ = _load_raw(name, None, None, config, None, files, False, None)
+    return read_treebank(_rename_splits(raw, None), Path(name).name)
 
 
 def _check_builtin(name: str, settings: dict[str, Any]) -> None:

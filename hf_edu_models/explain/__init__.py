@@ -28,6 +28,8 @@ _NAMES = {
     "words.inputs": ("ModelInput", "byte_pair_merges", "draw_input", "model_input"),
     "words.surprisal": ("Divergence", "Surprisal", "compare", "draw_divergence", "draw_surprisal", "surprisal"),
     "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
+    "probes.structural": ("ParseResult", "parse_probe", "save_parse_probe", "untrained_copy"),
+    "probes.tree_pictures": ("draw_parse_probe", "draw_trees"),
     "tokens": ("Tokens", "readable_tokens"),
     "word_tokens": ("encode_words",),
     "..checkpoints": ("load_model",),

@@ -252,6 +252,10 @@ class ProjectedLSTMLayer(RecurrentLayer):
         self.forward_cell, self.backward_cell = ProjectedLSTMCell(input_size, cell_size, projection_size), None
         self.state_sizes = self.forward_cell.state_sizes
 
+    def can_fuse(self, mask: Tensor | None) -> bool:
+        """torch's kernel takes a projection to as many units as the cell has for none at all."""
+        return super().can_fuse(mask) and len(set(self.state_sizes)) == 2
+
 
 class RecurrentStack(nn.Module):
     """Several layers; each reads the outputs of the one below."""

@@ -46,6 +46,12 @@ def test_a_layer_is_torchs_lstm_with_projection(form):
     assert_close(mine, theirs)
 
 
+def test_a_projection_that_keeps_the_size_runs():
+    """torch's kernel has no such projection, so the equations are computed step by step."""
+    layer, inputs = ProjectedLSTMLayer(5, 4, 4), torch.randn(3, LENGTH, 5)
+    assert_close(layer(inputs, None, "fused"), layer(inputs, None, "eager"))
+
+
 def run_stack(stack, embeddings):
     """Layers of `nn.LSTM(proj_size=...)`, with the residual connection written out."""
     first, second = (torch_lstm(layer) for layer in stack.layers)

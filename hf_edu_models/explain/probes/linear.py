@@ -156,7 +156,9 @@ def _fit_and_predict(
         return make_pipeline(StandardScaler(), regression).fit(states, labels).predict(new_states)
 
 
-def split_rows(data: Any, train_size: int, test_size: int, seed: int) -> tuple[list[dict], list[dict]]:
+def split_rows(
+    data: Any, train_size: int, test_size: int, seed: int, columns: Sequence[str] = ("tokens", "tags")
+) -> tuple[list[dict], list[dict]]:
     """Training sentences and held-out sentences."""
     for name, size in (("train_size", train_size), ("test_size", test_size)):
         if size < 1:
@@ -165,11 +167,13 @@ def split_rows(data: Any, train_size: int, test_size: int, seed: int) -> tuple[l
     if isinstance(data, Mapping):
         held_out = next((split for split in ("test", "validation") if split in data), None)
         if "train" in data and held_out:
-            return _sample(data["train"], train_size, rng), _sample(data[held_out], test_size, rng)
+            sizes = {"train": train_size, held_out: test_size}
+            train, test = (_sample(data[split], size, rng, columns) for split, size in sizes.items())
+            return train, test
         if len(data) != 1:
             raise ValueError(f"a probe needs a train split and a test or validation split; got {', '.join(data)}")
         data = next(iter(data.values()))
-    rows = _sample(data, train_size + test_size, rng)
+    rows = _sample(data, train_size + test_size, rng, columns)
     if len(rows) < 2:
         raise ValueError(f"a probe needs at least two sentences, one to train on and one to test on; got {len(rows)}")
     cut = round(len(rows) * train_size / (train_size + test_size))
@@ -177,11 +181,12 @@ def split_rows(data: Any, train_size: int, test_size: int, seed: int) -> tuple[l
     return rows[:cut], rows[cut:]
 
 
-def _sample(rows: Any, size: int, rng: np.random.Generator) -> list[dict]:
+def _sample(rows: Any, size: int, rng: np.random.Generator, columns: Sequence[str]) -> list[dict]:
     sample = [rows[int(index)] for index in rng.permutation(len(rows))[:size]]
-    if not sample or not {"tokens", "tags"} <= set(sample[0]):
-        columns = ", ".join(sample[0]) if sample else "no rows"
-        raise ValueError(f"a probe needs rows with 'tokens' and 'tags', got {columns}; load_corpus(...) makes them")
+    if not sample or not set(columns) <= set(sample[0]):
+        found, loader = ", ".join(sample[0]) if sample else "no rows", "corpus" if "tags" in columns else "treebank"
+        wanted = " and ".join(map(repr, columns))
+        raise ValueError(f"a probe needs rows with {wanted}, got {found}; load_{loader}(...) makes them")
     return sample
 
 
