@@ -45,6 +45,7 @@ GROUPS = {
         "compare",
         "gates",
         "layers",
+        "parse",
         "gradients",
         "positions",
         "neighbours",
