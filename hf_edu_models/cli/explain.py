@@ -12,6 +12,7 @@ from . import (
     explain_layers,
     explain_parse,
     explain_probe,
+    explain_senses,
     explain_surprisal,
     explain_text,
     explain_words,
@@ -39,6 +40,7 @@ for verb in (
     explain_analogies.draw_map,
     explain_probe.probe,
     explain_parse.parse,
+    explain_senses.senses,
     explain_surprisal.surprisal,
     explain_surprisal.compare,
 ):

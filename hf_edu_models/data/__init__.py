@@ -16,6 +16,7 @@ _HOMES = {
     "BUILTINS": "builtin",
     "builtin_options": "builtin",
     "load_corpus": "corpora",
+    "load_splits": "corpora",
     "load_treebank": "corpora",
     "encode_corpus": "encoding",
     "contiguous_streams": "language_modeling",

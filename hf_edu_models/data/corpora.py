@@ -102,15 +102,20 @@ def load_corpus(
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)
 
 
+def load_splits(name: str, config: str | None = None) -> dict[str, Any]:
+    """The rows of a file, folder or Hub dataset by split, with the columns that they have."""
+    files = {"unit": "line", "header": None, "encoding": "utf-8", "is_text": False}
+    raw, _ = _load_raw(name, None, None, config, None, files, False, None)
+    return _rename_splits(raw, None)
+
+
 def load_treebank(name: str, config: str | None = None) -> dict[str, Any]:
     """Sentences with their dependency trees by split: rows with `tokens` and `heads`, the root's head 0.
 
     Args:
         name: A .conllu file, a folder or a Hub id with columns for the words and their heads.
     """
-    files = {"unit": "line", "header": None, "encoding": "utf-8", "is_text": False}
-    raw, _ = _load_raw(name, None, None, config, None, files, False, None)
-    return read_treebank(_rename_splits(raw, None), Path(name).name)
+    return read_treebank(load_splits(name, config), Path(name).name)
 
 
 def _check_builtin(name: str, settings: dict[str, Any]) -> None:

@@ -26,6 +26,7 @@ _NAMES = {
     "words.positions": ("draw_positions", "position_products", "position_vectors"),
     "words.embeddings": ("Contexts", "Neighbours", "draw_contexts", "in_contexts", "nearest"),
     "words.inputs": ("ModelInput", "byte_pair_merges", "draw_input", "model_input"),
+    "words.senses": ("SenseScores", "draw_senses", "senses_of", "score_pairs"),
     "words.surprisal": ("Divergence", "Surprisal", "compare", "draw_divergence", "draw_surprisal", "surprisal"),
     "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
     "probes.structural": ("ParseResult", "parse_probe", "save_parse_probe", "untrained_copy"),

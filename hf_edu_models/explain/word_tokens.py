@@ -55,8 +55,21 @@ def encode_words(
         return _encode_without_offsets(tokenizer, text, words, side)
     truncation = {} if max_length is None else {"truncation": True, "max_length": max_length}
     encoded = tokenizer(**{side: text}, return_offsets_mapping=True, **truncation)
-    membership = membership_of(encoded["offset_mapping"], spans)
+    membership = _membership_of(encoded["offset_mapping"], spans)
     return Encoded(encoded["input_ids"], words, membership, bool(encoded.encodings[0].overflowing))
+
+
+def encode_span(tokenizer: Any, sentence: str, span: tuple[int, int], max_length: int | None = None) -> Encoded:
+    """Encode a sentence, with the word at `span` as its only word; behind a maximum length it has no tokens."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise ValueError(f"{type(tokenizer).__name__} has no offset mapping; use a fast tokenizer (tokenizer.json)")
+    truncation = {} if max_length is None else {"truncation": True, "max_length": max_length}
+    encoded = tokenizer(sentence, return_offsets_mapping=True, **truncation)
+    membership = _membership_of(encoded["offset_mapping"], [span])
+    is_truncated = max_length is not None and bool(encoded.encodings[0].overflowing)
+    if not membership.any() and not is_truncated:
+        raise ValueError(f"the tokenizer drops {sentence[slice(*span)]!r} from {sentence!r}; choose another word")
+    return Encoded(encoded["input_ids"], [sentence[slice(*span)]], membership, is_truncated)
 
 
 def _spans_in_join(words: Sequence[str]) -> list[_Span]:
@@ -68,7 +81,7 @@ def _spans_in_join(words: Sequence[str]) -> list[_Span]:
     return spans
 
 
-def membership_of(offsets: Sequence[_Span], spans: Sequence[_Span]) -> np.ndarray:
+def _membership_of(offsets: Sequence[_Span], spans: Sequence[_Span]) -> np.ndarray:
     """(tokens, words): a token that overlaps several words counts for each in equal shares."""
     # The space before a word is often part of its first token; it is in no span, so it counts for no word.
     tokens = np.array(offsets).reshape(-1, 1, 2)

@@ -46,6 +46,7 @@ GROUPS = {
         "gates",
         "layers",
         "parse",
+        "senses",
         "gradients",
         "positions",
         "neighbours",

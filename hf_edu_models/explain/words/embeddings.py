@@ -18,7 +18,7 @@ import torch
 from ...plotting import INK, escape_dollars, new_figure
 from ..hidden_states import check_layer, layer_states
 from ..tokens import readable_tokens
-from ..word_tokens import Encoded, membership_of
+from ..word_tokens import Encoded, encode_span
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,15 @@ def in_contexts(
         layer: Hidden states of this layer, 0 the embeddings with their positions; or "static", the embedding table.
     """
     occurrences = [(sentence, span) for sentence in sentences for span in _find_word(word, sentence)]
-    encoded = [_encode_span(tokenizer, sentence, span) for sentence, span in occurrences]
+    encoded = [encode_span(tokenizer, sentence, span) for sentence, span in occurrences]
     table = embedding_table(model, tokenizer)
     vectors: list[Any] = [None] * len(encoded)
     if layer == "static":
-        vectors = [_mean_over_word(table[each.input_ids], each) for each in encoded]
+        vectors = [mean_over_word(table[each.input_ids], each) for each in encoded]
     else:
         for index, states in layer_states(model, encoded, batch_size):
             layer_of_states = states[check_layer(layer, len(states))].double().numpy()
-            vectors[index] = _mean_over_word(layer_of_states, encoded[index])
+            vectors[index] = mean_over_word(layer_of_states, encoded[index])
     return Contexts(word, [sentence for sentence, _ in occurrences], np.stack(vectors))
 
 
@@ -104,19 +104,9 @@ def _find_word(word: str, sentence: str) -> list[tuple[int, int]]:
     return spans
 
 
-def _encode_span(tokenizer: Any, sentence: str, span: tuple[int, int]) -> Encoded:
-    """Encode a sentence, with the word at `span` as its only word."""
-    if not getattr(tokenizer, "is_fast", False):
-        raise ValueError(f"{type(tokenizer).__name__} has no offset mapping; use a fast tokenizer (tokenizer.json)")
-    encoded = tokenizer(sentence, return_offsets_mapping=True)
-    membership = membership_of(encoded["offset_mapping"], [span])
-    if not membership.any():
-        raise ValueError(f"the tokenizer drops {sentence[slice(*span)]!r} from {sentence!r}; choose another word")
-    return Encoded(encoded["input_ids"], [sentence[slice(*span)]], membership)
-
-
-def _mean_over_word(states: np.ndarray, encoded: Encoded) -> np.ndarray:
-    return states[encoded.membership[:, 0] > 0].mean(axis=0)
+def mean_over_word(states: np.ndarray, encoded: Encoded) -> np.ndarray:
+    """The mean of the states (..., tokens, size) over the tokens of the first word."""
+    return states[..., encoded.membership[:, 0] > 0, :].mean(axis=-2)
 
 
 def embedding_table(model: Any, tokenizer: Any) -> np.ndarray:

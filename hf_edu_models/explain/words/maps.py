@@ -40,25 +40,31 @@ def map_words(
     Args:
         groups: a number for each word, its colour.
     """
-    if method not in METHODS:
-        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
     numbers = dict(zip(words, groups or [0] * len(words), strict=True))
     if len(numbers) < 3:
         raise ValueError(f"a map needs three words or more, got {len(numbers)}")
-    vectors: Any = table.vectors[[table.row(word) for word in numbers]].astype(np.float64)
+    points, kept = place_in_plane(table.vectors[[table.row(word) for word in numbers]], method, seed)
+    return WordMap([*numbers], points, [*numbers.values()], method, kept)
+
+
+def place_in_plane(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> tuple[np.ndarray, float | None]:
+    """Points (rows, 2) for vectors, and the share of the variance that they keep, of PCA alone."""
+    if method not in METHODS:
+        raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+    vectors = np.asarray(vectors, np.float64)
     centred = vectors - vectors.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)
     points, kept = left[:, :2] * sizes[:2], float((sizes[:2] ** 2).sum() / max((sizes**2).sum(), 1e-12))
-    # The sign of a component is arbitrary: the word farthest out is on the positive side.
+    # The sign of a component is arbitrary: the row farthest out is on the positive side.
     points = points * np.sign(points[np.abs(points).argmax(axis=0), [0, 1]])
     if method == "pca":
-        return WordMap([*numbers], points, [*numbers.values()], method, kept)
+        return points, kept
     from sklearn.manifold import TSNE
 
     perplexity = min(30.0, (len(vectors) - 1) / 3)
     start = points / max(float(points[:, 0].std()), 1e-12) * 1e-4
-    points = TSNE(perplexity=perplexity, init=start, metric="cosine", random_state=seed).fit_transform(vectors)
-    return WordMap([*numbers], points, [*numbers.values()], method)
+    found = TSNE(perplexity=perplexity, init=start, metric="cosine", random_state=seed).fit_transform(vectors)
+    return found, None
 
 
 def _describe_method(found: WordMap) -> str:
