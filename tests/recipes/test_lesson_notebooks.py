@@ -58,6 +58,10 @@ def check_outcome(name, results, quick):
     elif name == "04_lstm":
         assert results["LSTM, bias 5"][-1] > 0.9
         assert max(results["RNN"][-1], results["LSTM, bias 0"][-1]) < 0.5
+    elif name == "05_word_vectors":
+        assert max(curve[0] for curve in results.values()) < 0.2
+        assert min(curve[-1] for curve in results.values()) > (0.7 if quick else 0.9)
+        assert results["skip-gram, window 2"][3] > results["skip-gram, window 5"][3] + 0.1  # after 90 steps
     elif name == "07_bahdanau":
         assert results["with attention"] > results["without attention"] + (0.05 if quick else 0.2)
     else:
@@ -121,6 +125,11 @@ MISTAKES = {
     "lstm 1": lambda sums, cell_state: (sums.chunk(4, -1)[3].sigmoid() * cell_state, cell_state),
     "lstm 2": 7,
     "lstm 3": lambda input_size, hidden_size: 4 * (hidden_size * input_size + hidden_size**2 + hidden_size),
+    "word_vectors 1": lambda center, context, negatives: (
+        -(torch.sigmoid(context @ center).log() + torch.sigmoid(negatives @ center).log().sum())
+    ),
+    "word_vectors 2": lambda counts: counts / counts.sum(),
+    "word_vectors 3": lambda vectors, a, b, c: (vectors @ (vectors[b] - vectors[a] + vectors[c])).argmax(),
     "bahdanau 1": lambda s, h, W, U, v: (W @ s + h @ U.T) @ v,
     "bahdanau 2": lambda scores, h: scores @ h,
     "bahdanau 3": "flatter",

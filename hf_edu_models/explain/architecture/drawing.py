@@ -17,6 +17,7 @@ from .parts import POST_NORM, PRE_NORM, Part
 
 # Inches.
 _LINE, _CHARACTER, _PADDING, _GAP, _SKIP = 0.17, 0.072, 0.12, 0.24, 0.22
+_TITLE_CHARACTER = 0.115
 _COLUMNS = ("encoder", "decoder")
 _SUMMED = ("Embedding", "Position")  # what is added up where it stands side by side
 _ROW = "row"
@@ -51,10 +52,11 @@ def draw_architecture(root: Part, title: str) -> Figure:
     panels = _panels(root)
     panel_width = 4.4 if panels else 0.0
     height = max(box.height + 1.0, 2.6 * len(panels) + 0.6)
-    figure, axis = new_figure(box.width + panel_width + 0.6, height)
+    width = 0.6 + max(box.width + panel_width, len(title) * _TITLE_CHARACTER)
+    figure, axis = new_figure(width, height)
     figure.set_layout_engine("none")
     axis.set_position([0, 0, 1, 1])
-    axis.set(xlim=(0, box.width + panel_width + 0.6), ylim=(0, height))
+    axis.set(xlim=(0, width), ylim=(0, height))
     axis.axis("off")
     axis.text(0.3, height - 0.25, title, fontsize=12, color=INK, va="center", weight="bold")
     _draw(axis, box, 0.3, 0.3, is_root=True)

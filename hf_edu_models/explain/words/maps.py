@@ -104,7 +104,7 @@ def _place_labels(axis: Any, found: WordMap) -> None:
     sides = [(5, 0, "left", "center"), (-5, 0, "right", "center"), (0, 5, "center", "bottom"), (0, -5, "center", "top")]
     for word, point, group in zip(escape_dollars(found.words), found.points, found.groups, strict=True):
         label = axis.annotate(
-            word, point, textcoords="offset points", fontsize=8, color=INK if not group else colour(group)
+            word, point, (0, 0), textcoords="offset points", fontsize=8, color=INK if not group else colour(group)
         )
         crowded = []
         for dx, dy, horizontal, vertical in sides:
