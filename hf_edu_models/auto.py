@@ -106,6 +106,11 @@ class Rung:
 
 _SMALL = {"vocab_size": 29, "dropout": 0.0}
 _RECURRENT = _SMALL | {"embedding_size": 10, "hidden_size": 12, "num_hidden_layers": 2, "initializer_range": 0.4}
+_AWD = {
+    "lock_dropout_masks": True,
+    "activation_regularization": 2.0,
+    "temporal_activation_regularization": 1.0,
+}
 _SERIES = {"num_input_channels": AXES["features"], "prediction_length": AXES["horizon"]}
 _ATTENTION = _SMALL | {
     "hidden_size": 12,
@@ -173,6 +178,11 @@ LADDER: tuple[Rung, ...] = (
             "lstm-bidirectional": TinyVariant({"bidirectional": True}, _CLASSIFIERS),
             "mean": TinyVariant({"pooling": "mean"}, ("ForSequenceClassification",)),
             "max": TinyVariant({"pooling": "max"}, ("ForSequenceClassification",)),
+            "concat": TinyVariant({"pooling": "concat", "bidirectional": True}, ("ForSequenceClassification",)),
+            "awd-lstm": TinyVariant(_AWD, ("ForCausalLM", "ForTokenClassification", "ForTimeSeriesPrediction")),
+            "ulmfit": TinyVariant(
+                _AWD | {"pooling": "concat", "classifier_hidden_size": 11}, ("ForSequenceClassification",)
+            ),
             "hops": TinyVariant(
                 {"pooling": "attention", "attention_size": 8, "num_hops": 4, "redundancy_weight": 0.1},
                 ("ForSequenceClassification",),

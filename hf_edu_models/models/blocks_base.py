@@ -23,8 +23,12 @@ class EduPreTrainedModel(PreTrainedModel):
         if "output_class" in vars(cls):
             cls.forward = _returning(cls.forward, cls.output_class)
 
-    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None):
-        """The loss of a training step with the terms for how the model attends; most models have none."""
+    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None, dropped=None):
+        """The loss of a training step with the terms for attention and hidden states; most models have none.
+
+        Args:
+            dropped: the hidden states after the dropout of a language modelling head.
+        """
         return loss
 
     def save_pretrained(self, *args, **kwargs):

@@ -52,11 +52,10 @@ class CausalLMHead(SearchedGeneration):
             is_count = isinstance(logits_to_keep, int)
             features = features[:, slice(-logits_to_keep, None) if is_count else logits_to_keep]
         skip_logits = self.training if skip_logits is None else skip_logits
-        loss, logits = lm_loss_and_logits(
-            self.dropout(features), self.lm_head, targets, skip_logits, num_items_in_batch
-        )
+        dropped = self.dropout(features)
+        loss, logits = lm_loss_and_logits(dropped, self.lm_head, targets, skip_logits, num_items_in_batch)
         if loss is not None:
-            loss = self.penalise(loss, outputs, attention_mask, targets, num_items_in_batch)
+            loss = self.penalise(loss, outputs, attention_mask, targets, num_items_in_batch, dropped)
         return head_output(CausalLMOutputWithPast, outputs, loss=loss, logits=logits)
 
     def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:

@@ -2,10 +2,32 @@
 
 from typing import Any
 
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from transformers.utils.generic import ModelOutput, can_return_tuple
 
+from .blocks_dropout import Dropout
 from .blocks_losses import classification_loss, head_output
+
+
+class LinearBlock(nn.Module):
+    """Howard & Ruder 2018, Section 3.3: batch norm, dropout and a linear layer."""
+
+    def __init__(self, input_size: int, output_size: int, dropout: float):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(input_size)
+        self.dropout = Dropout(dropout)
+        self.linear = nn.Linear(input_size, output_size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        norm = self.norm
+        is_alone = self.training and features.shape[0] == 1  # one row has no variance: the last batch of an epoch
+        if is_alone:
+            mean, variance = norm.running_mean, norm.running_var
+            normed = F.batch_norm(features, mean, variance, norm.weight, norm.bias, eps=norm.eps)
+        else:
+            normed = norm(features)
+        return self.linear(self.dropout(normed))
 
 
 class ClassificationHead:
@@ -17,6 +39,7 @@ class ClassificationHead:
     model: Any
     config: Any
     output_class: type
+    penalise: Any
 
     @can_return_tuple
     def forward(
@@ -31,7 +54,10 @@ class ClassificationHead:
         kwargs |= {"inputs_embeds": inputs_embeds, "use_cache": False}
         outputs = self.model(input_ids, attention_mask, **kwargs, return_dict=True)
         logits, weights = self.predict(outputs, attention_mask)
-        loss = None if labels is None else self.loss(logits, labels, num_items_in_batch, weights)
+        loss = None
+        if labels is not None:
+            loss = self.loss(logits, labels, num_items_in_batch, weights)
+            loss = self.penalise(loss, outputs, attention_mask, labels, num_items_in_batch)
         output_attentions = kwargs.get("output_attentions")
         output_attentions = self.config.output_attentions if output_attentions is None else output_attentions
         if weights is not None and output_attentions:

@@ -20,6 +20,8 @@ class Pooling(nn.Module):
         bidirectional: whether the second half of the hidden states is read backwards.
     """
 
+    width = 1  # of a pooled vector, in hidden sizes
+
     def __init__(self, hidden_size: int, attention_size: int = 0, num_queries: int = 1, bidirectional: bool = False):
         super().__init__()
         self.bidirectional = bidirectional
@@ -84,10 +86,29 @@ class LastPooling(Pooling):
         return torch.cat(ends, dim=-1)[:, None], None
 
 
+class ConcatPooling(Pooling):
+    """Howard & Ruder 2018, Eq. (4): h_c = [h_T, maxpool(H), meanpool(H)]
+
+    A few words of a long text decide its label, and the last state may have forgotten them.
+    """
+
+    width = 3
+
+    def __init__(self, hidden_size: int, attention_size: int = 0, num_queries: int = 1, bidirectional: bool = False):
+        super().__init__(hidden_size, attention_size, num_queries, bidirectional)
+        self.parts = nn.ModuleList(
+            part(hidden_size, bidirectional=bidirectional) for part in (LastPooling, MaxPooling, MeanPooling)
+        )
+
+    def forward(self, hidden_states: Tensor, mask: Tensor | None) -> tuple[Tensor, None]:
+        return torch.cat([part(hidden_states, mask)[0] for part in self.parts], dim=-1), None
+
+
 POOLINGS = {
     "last": LastPooling,
     "mean": MeanPooling,
     "max": MaxPooling,
+    "concat": ConcatPooling,
     "attention": AttentionPooling,
     "label_attention": AttentionPooling,
 }

@@ -15,6 +15,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from .blocks_awd_lstm import LockedDropout, WeightDrop
 from .blocks_dropout import Dropout
 from .blocks_masks import padding_last, reorder, undo_reorder, update_where
 from .blocks_scan import State, scan_steps
@@ -163,12 +164,20 @@ def unroll(cell: RNNCell, inputs: Tensor, state: State, mask: Tensor | None) -> 
 class RecurrentLayer(GradientCheckpointingLayer):
     """One layer, in one direction or in both; outputs and states of both are concatenated, forward first."""
 
-    def __init__(self, cell_type: str, input_size: int, hidden_size: int, bidirectional: bool = False):
+    def __init__(
+        self,
+        cell_type: str,
+        input_size: int,
+        hidden_size: int,
+        bidirectional: bool = False,
+        weight_dropout: float = 0.0,
+    ):
         super().__init__()
         self.cell_class, self.input_size = CELLS[cell_type], input_size
         self.forward_cell = self.cell_class(input_size, hidden_size)
         self.backward_cell = self.cell_class(input_size, hidden_size) if bidirectional else None
         self.state_sizes = [size * len(self.cells()) for size in self.forward_cell.state_sizes]  # of all directions
+        self.weight_drop = WeightDrop(weight_dropout)
 
     def forward(self, inputs: Tensor, mask: Tensor | None, implementation: str, *state: Tensor) -> tuple[Tensor, ...]:
         """The outputs, then the parts of the new state: reentrant checkpointing sees no tensors inside tuples."""
@@ -176,7 +185,8 @@ class RecurrentLayer(GradientCheckpointingLayer):
         state = state or self.start(inputs)
         check_layer_input(inputs, self.input_size, next(self.parameters()).dtype)
         check_state(state, [(inputs.shape[0], size) for size in self.state_sizes], inputs.dtype)
-        outputs, state = run(inputs, state, mask)
+        cells = [self.weight_drop(cell) for cell in self.cells()]
+        outputs, state = run(cells, inputs, state, mask)
         return outputs, *state
 
     def can_fuse(self, mask: Tensor | None) -> bool:
@@ -195,33 +205,33 @@ class RecurrentLayer(GradientCheckpointingLayer):
         """The state before the first step: zeros."""
         return tuple(inputs.new_zeros(inputs.shape[0], size) for size in self.state_sizes)
 
-    def run_eager(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
-        if self.backward_cell is None:
-            return unroll(self.forward_cell, inputs, state, mask)
+    def run_eager(self, cells: list, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+        forward_cell, *backward = cells
+        if not backward:
+            return unroll(forward_cell, inputs, state, mask)
         forward_state, backward_state = zip(*(part.chunk(2, dim=-1) for part in state), strict=True)
-        forward_outputs, forward_state = unroll(self.forward_cell, inputs, forward_state, mask)
+        forward_outputs, forward_state = unroll(forward_cell, inputs, forward_state, mask)
         flipped_mask = None if mask is None else mask.flip(1)
-        backward_outputs, backward_state = unroll(self.backward_cell, inputs.flip(1), backward_state, flipped_mask)
+        backward_outputs, backward_state = unroll(backward[0], inputs.flip(1), backward_state, flipped_mask)
         return torch.cat([forward_outputs, backward_outputs.flip(1)], dim=-1), _concatenate_states(
             [forward_state, backward_state]
         )
 
-    def run_fused(self, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
+    def run_fused(self, cells: list, inputs: Tensor, state: State, mask: Tensor | None) -> tuple[Tensor, State]:
         if mask is None:
-            return self.run_kernel(inputs, state)
+            return self.run_kernel(cells, inputs, state)
         order = padding_last(mask)
         # Packing needs a length of at least 1; a row without a token gets its old state back below.
         lengths = mask.sum(dim=1).clamp(min=1).cpu()
         packed = pack_padded_sequence(reorder(inputs, order), lengths, batch_first=True, enforce_sorted=False)
         row_order, row_positions = packed.sorted_indices, packed.unsorted_indices
-        outputs, new_state = self.run_kernel(packed, tuple(part[row_order] for part in state))
+        outputs, new_state = self.run_kernel(cells, packed, tuple(part[row_order] for part in state))
         outputs, _ = pad_packed_sequence(outputs, batch_first=True, total_length=inputs.shape[1])
         new_state = tuple(part[row_positions] for part in new_state)
         return undo_reorder(outputs, order, mask), update_where(mask.any(dim=1), new_state, state)
 
-    def run_kernel(self, inputs, state: State):
+    def run_kernel(self, cells: list, inputs, state: State):
         """Call torch's kernel on a tensor or on a packed sequence."""
-        cells = self.cells()
         weights = [weight for cell in cells for weight in cell.weights()]
         # The kernels take (directions, B, D), and a tensor instead of a list if there is only one.
         start = [torch.stack(part.chunk(len(cells), dim=-1)).contiguous() for part in state]
@@ -251,6 +261,7 @@ class ProjectedLSTMLayer(RecurrentLayer):
         self.cell_class, self.input_size = ProjectedLSTMCell, input_size
         self.forward_cell, self.backward_cell = ProjectedLSTMCell(input_size, cell_size, projection_size), None
         self.state_sizes = self.forward_cell.state_sizes
+        self.weight_drop = WeightDrop(0.0)
 
     def can_fuse(self, mask: Tensor | None) -> bool:
         """torch's kernel takes a projection to as many units as the cell has for none at all."""
@@ -258,7 +269,12 @@ class ProjectedLSTMLayer(RecurrentLayer):
 
 
 class RecurrentStack(nn.Module):
-    """Several layers; each reads the outputs of the one below."""
+    """Several layers; each reads the outputs of the one below.
+
+    Args:
+        weight_dropout: of the hidden-to-hidden weights.
+        variational: whether dropout has one mask for all time steps.
+    """
 
     def __init__(
         self,
@@ -268,12 +284,16 @@ class RecurrentStack(nn.Module):
         num_layers: int,
         dropout: float,
         bidirectional: bool = False,
+        weight_dropout: float = 0.0,
+        variational: bool = False,
     ):
         super().__init__()
         output_size = 2 * hidden_size if bidirectional else hidden_size
         sizes = [input_size] + [output_size] * (num_layers - 1)
-        self.layers = nn.ModuleList(RecurrentLayer(cell_type, size, hidden_size, bidirectional) for size in sizes)
-        self.dropout = Dropout(dropout)
+        self.layers = nn.ModuleList(
+            RecurrentLayer(cell_type, size, hidden_size, bidirectional, weight_dropout) for size in sizes
+        )
+        self.dropout = LockedDropout(dropout) if variational else Dropout(dropout)
 
     def forward(
         self, hidden_states: Tensor, states: list[State | None], mask: Tensor | None, implementation: str

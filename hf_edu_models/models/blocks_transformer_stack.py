@@ -33,7 +33,7 @@ class AttentionPreTrainedModel(EduPreTrainedModel):
         if getattr(module, "bias", None) is not None and isinstance(module, nn.Linear | nn.LayerNorm):
             init.zeros_(module.bias)
 
-    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None):
+    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None, dropped=None):
         """In training, the loss plus `head_diversity_weight` times the mean penalty of the rows."""
         weight = getattr(self.config, "head_diversity_weight", 0.0) if self.training else 0.0
         if not weight:

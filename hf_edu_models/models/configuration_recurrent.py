@@ -14,8 +14,9 @@ class EduRecurrentConfig(EduConfig):
     Args:
         embedding_size: size of the token embeddings. Default: `hidden_size`.
         bidirectional: read in both directions; for the classification heads only.
-        pooling: how the text classifier makes one vector of all hidden states: `last`, `mean`, `max`, `attention`, or
-            `label_attention`, with a query for each label.
+        pooling: how the text classifier makes one vector of all hidden states: `last`, `mean`, `max`, `concat` (these
+            three), `attention`, or `label_attention`, with a query for each label.
+        classifier_hidden_size: of a hidden layer of the text classifier, with batch norm (Howard & Ruder 2018).
         attention_size: size of the queries of `attention` and `label_attention`.
         num_hops: number of queries of `attention`; their vectors are concatenated (Lin et al. 2017).
         redundancy_weight: of the penalty on hops that attend to the same tokens, || A A^T - I ||^2 (Lin et al. 2017).
@@ -25,6 +26,13 @@ class EduRecurrentConfig(EduConfig):
         context_length: number of past steps that a forecast is made from.
         prediction_length: number of future steps that are forecast at once.
         input_mean, input_std: of each channel in the train split, in the series' own units; 0 and 1 if not given.
+        dropout: before the output layer; also of embeddings and between layers, if these have none of their own.
+        input_dropout, layer_dropout: of the embeddings, and between the layers. Default: `dropout`.
+        lock_dropout_masks: one mask for all time steps (Gal & Ghahramani 2016).
+        embedding_dropout: of whole words: all their occurrences in a batch (Merity et al. 2017).
+        weight_dropout: of the hidden-to-hidden weights (Merity et al. 2017).
+        activation_regularization: AR, the weight of a penalty on large outputs of the last layer (Merity et al. 2017).
+        temporal_activation_regularization: TAR, the weight of a penalty on their changes.
         features: the frozen models whose hidden states join the token embeddings; `--features` fills them in. For the
             classification heads only.
         feature_mix: how the layers of each are mixed: `scalar` learns a weight for each; `last`, or `sumN` or `concatN`
@@ -49,6 +57,7 @@ class EduRecurrentConfig(EduConfig):
     num_hidden_layers: int = 2
     bidirectional: bool = False
     pooling: str = "last"
+    classifier_hidden_size: int | None = None
     attention_size: int = 64
     num_hops: int = 1
     redundancy_weight: float | int = 0.0
@@ -60,6 +69,13 @@ class EduRecurrentConfig(EduConfig):
     input_mean: list[float] | None = None
     input_std: list[float] | None = None
     dropout: float | int = 0.5
+    input_dropout: float | int | None = None
+    layer_dropout: float | int | None = None
+    lock_dropout_masks: bool = False
+    embedding_dropout: float | int = 0.0
+    weight_dropout: float | int = 0.0
+    activation_regularization: float | int = 0.0
+    temporal_activation_regularization: float | int = 0.0
     features: list[dict] | None = None
     feature_mix: str = "scalar"
     forget_gate_bias: float | int = 1.0
@@ -98,6 +114,16 @@ class EduRecurrentConfig(EduConfig):
             raise ValueError(
                 f"num_hops and redundancy_weight are for pooling 'attention', not '{self.pooling}'; set pooling to "
                 "'attention' or leave them out"
+            )
+        if self.pooling == "label_attention" and self.classifier_hidden_size is not None:
+            raise ValueError(
+                "classifier_hidden_size is for one vector of a text, but pooling 'label_attention' has one for each "
+                "label; leave it out or choose another pooling"
+            )
+        if min(self.activation_regularization, self.temporal_activation_regularization) < 0:
+            raise ValueError(
+                "activation_regularization and temporal_activation_regularization must be 0 or more, got "
+                f"{self.activation_regularization} and {self.temporal_activation_regularization}"
             )
         if self.attention_window < 0:
             raise ValueError(f"attention_window must be 0 (none) or more, got {self.attention_window}")

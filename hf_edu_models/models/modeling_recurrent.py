@@ -13,6 +13,7 @@ time series), P prediction length.
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import GenerationMixin
 from transformers import initialization as init
@@ -20,14 +21,15 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, SequenceClass
 from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with_config_defaults
 
 from .blocks_attention import WindowAttention
+from .blocks_awd_lstm import EmbeddingDropout, LockedDropout, activation_penalty
 from .blocks_cache import RecurrentCache, StatefulPreTrainedModel, open_cache
 from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed, check_values
-from .blocks_classifier import ClassificationHead
+from .blocks_classifier import ClassificationHead, LinearBlock
 from .blocks_dropout import Dropout
 from .blocks_features import FrozenFeatures
 from .blocks_layer_mix import init_layer_mix
-from .blocks_losses import logits_loss, mean_over_rows, number_loss
+from .blocks_losses import logits_loss, mean_over_labels, mean_over_rows, number_loss
 from .blocks_masks import boolean_mask, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
 from .blocks_pooling import POOLINGS, redundancy_penalty
@@ -46,12 +48,34 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
         init_layer_mix(module)
         if isinstance(module, WindowAttention) and module.lag_bias is not None:
             init.zeros_(module.lag_bias)
+        if isinstance(module, nn.BatchNorm1d):
+            super()._init_weights(module)
+
+    def penalise(self, loss, outputs, attention_mask, labels, num_items_in_batch=None, dropped=None):
+        """In training, the loss plus the penalties of the last layer's outputs: AR and TAR (Merity et al. 2017)."""
+        weights = self.config.activation_regularization, self.config.temporal_activation_regularization
+        if not self.training or not any(weights):
+            return loss
+        states = outputs.last_hidden_state
+        is_token = labels.shape == states.shape[:2] and not labels.is_floating_point()  # labels of tokens, not of rows
+        mask = states.new_ones(states.shape[:2]).bool()  # (B, T)
+        if attention_mask is not None:
+            mask = attention_mask[:, -states.shape[1] :].bool()
+        penalty = activation_penalty(states, states if dropped is None else dropped, mask, *weights)  # (B, T)
+        if is_token:
+            return loss + mean_over_labels((penalty * (labels != -100)).sum(), labels, num_items_in_batch)
+        rows = penalty.sum(dim=1) / mask.sum(dim=1).clamp(min=1)  # (B,)
+        return loss + mean_over_rows(rows, labels, num_items_in_batch)
 
     def resize_token_embeddings(self, *args, **kwargs):
         embeddings = super().resize_token_embeddings(*args, **kwargs)
         for features in self.base_model.features:
             features.resize(self.config.vocab_size)
         return embeddings
+
+
+def dropout_of_states(config: EduRecurrentConfig, rate: float) -> Dropout:
+    return LockedDropout(rate) if config.lock_dropout_masks else Dropout(rate)
 
 
 class EduRecurrentModel(EduRecurrentPreTrainedModel):
@@ -66,14 +90,20 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         self.features = nn.ModuleList(
             FrozenFeatures(config.vocab_size, entry, config.feature_mix) for entry in config.features or []
         )
-        self.dropout = Dropout(config.dropout)
+        self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
+        input_dropout, layer_dropout = (
+            config.dropout if rate is None else rate for rate in (config.input_dropout, config.layer_dropout)
+        )
+        self.dropout = dropout_of_states(config, input_dropout)
         self.stack = RecurrentStack(
             config.cell_type,
             config.embedding_size + sum(features.size for features in self.features),
             config.hidden_size,
             config.num_hidden_layers,
-            config.dropout,
+            layer_dropout,
             config.bidirectional,
+            config.weight_dropout,
+            config.lock_dropout_masks,
         )
         window = config.attention_window
         lag_bias = config.attention_lag_bias
@@ -106,7 +136,8 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         reject_packing(self.config.model_type, attention_mask, **kwargs)
         mask = boolean_mask(attention_mask, embeddings.shape[1])
         states = [cache.state(layer) for layer in range(num_layers)]
-        inputs = self.add_features(embeddings, input_ids, mask)
+        inputs = self.embedding_dropout(embeddings, input_ids, self.config.vocab_size)
+        inputs = self.add_features(inputs, input_ids, mask)
         outputs, states = self.stack(self.dropout(inputs), states, mask, self.config.recurrent_implementation)
         hidden_states = outputs[-1]  # (B, T, D), twice as wide in both directions
         attentions = None
@@ -176,7 +207,7 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
             )
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = Dropout(config.dropout)
+        self.dropout = dropout_of_states(config, config.dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
@@ -195,7 +226,8 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
 
     The states of its tokens are pooled: `last` takes the state where each direction ends, `attention` a weighted mean.
     With `attention` several queries (hops) are concatenated; with `label_attention` each label has a query of its own:
-    logit_l = w_l . s_l + b_l. The last of `attentions`, (B, Q, 1, T), are the weights of the pooling.
+    logit_l = w_l . s_l + b_l. The last of `attentions`, (B, Q, 1, T), are the weights of the pooling. With
+    `classifier_hidden_size` there are two linear blocks instead of one linear layer (Howard & Ruder 2018, Section 3.3).
     """
 
     output_class = SequenceClassifierOutput
@@ -204,8 +236,13 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
         super().__init__(config)
         pooling, size = POOLINGS[config.pooling], config.output_size
         self.pooling = pooling(size, config.attention_size, config.num_queries, bidirectional=config.bidirectional)
-        hops = config.num_queries if config.pooling == "attention" else 1
-        self.score = nn.Linear(hops * size, config.num_labels)
+        width = size * (config.num_queries if config.pooling == "attention" else self.pooling.width)
+        hidden = config.classifier_hidden_size
+        self.hidden = None if hidden is None else LinearBlock(width, hidden, config.dropout)
+        if self.hidden is None:
+            self.score = nn.Linear(width, config.num_labels)
+        else:
+            self.score = LinearBlock(hidden, config.num_labels, config.dropout)
         self.post_init()
 
     def predict(self, outputs: ModelOutput, attention_mask: Tensor | None) -> tuple[Tensor, Tensor | None]:
@@ -214,6 +251,8 @@ class EduRecurrentForSequenceClassification(RecurrentClassifier):
         if self.config.pooling == "label_attention":
             logits = self.score(self.dropout(pooled)).diagonal(dim1=1, dim2=2)  # (B, V)  row l of W reads s_l alone
             return logits, weights
+        if self.hidden is not None:
+            return self.score(F.relu(self.hidden(pooled.flatten(1)))), weights
         return self.score(self.dropout(pooled.flatten(1))), weights
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch, weights: Tensor | None) -> Tensor:
@@ -269,6 +308,8 @@ class EduRecurrentForTimeSeriesPrediction(EduRecurrentPreTrainedModel):
     def __init__(self, config: EduRecurrentConfig):
         if config.bidirectional:
             raise ValueError("bidirectional is True, but a forecast must not read the future; set it to False")
+        if config.embedding_dropout:
+            raise ValueError("embedding_dropout drops words, but a time series has none; use input_dropout instead")
         super().__init__(config)
         self.value_proj = nn.Linear(config.num_input_channels, config.embedding_size)
         self.model = EduRecurrentModel(config, add_embeddings=False)
@@ -301,6 +342,7 @@ class EduRecurrentForTimeSeriesPrediction(EduRecurrentPreTrainedModel):
         if future_values is not None:
             check_values("future_values", future_values, (past_values.shape[0], steps, channels))
             loss = number_loss(predictions, future_values, True, num_items_in_batch)
+            loss = self.penalise(loss, outputs, None, future_values, num_items_in_batch)
         return TimeSeriesPredictionOutput(loss, predictions, outputs.hidden_states, outputs.attentions)
 
     @torch.no_grad()

@@ -255,6 +255,12 @@ class RunArguments(Seq2SeqTrainingArguments):
     layer_lr_decay: float = _option(
         1.0, "Learning rate of a layer as a fraction of that of the layer above (ULMFiT: 1/2.6)."
     )
+    slanted_triangular: float = _option(
+        0.0,
+        "Slanted triangular learning rates: the fraction of the steps in which the rate rises (ULMFiT: 0.1); it decays "
+        "in the others. 0 for the schedule of --lr_scheduler_type.",
+    )
+    slanted_ratio: float = _option(32.0, "With --slanted_triangular: the highest learning rate divided by the lowest.")
     teacher_forcing: str | None = _option(
         None,
         "Scheduled sampling: how the probability that a decoder reads the reference's token falls during training: "
@@ -302,6 +308,10 @@ class RunArguments(Seq2SeqTrainingArguments):
             check_schedule(self.teacher_forcing, self.teacher_forcing_end)
         if self.professor_forcing < 0:
             raise ValueError(f"professor_forcing must be 0 or more, got {self.professor_forcing}")
+        if not 0 <= self.slanted_triangular < 1:
+            raise ValueError(f"slanted_triangular must be at least 0 and below 1, got {self.slanted_triangular}")
+        if self.slanted_ratio < 1:
+            raise ValueError(f"slanted_ratio must be at least 1, got {self.slanted_ratio}")
         if not 0 < self.layer_lr_decay <= 1:
             raise ValueError(f"layer_lr_decay must be above 0 and at most 1, got {self.layer_lr_decay}")
         if self.max_minutes is not None and self.max_minutes <= 0:

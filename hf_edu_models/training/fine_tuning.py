@@ -1,4 +1,4 @@
-"""Discriminative fine-tuning and gradual unfreezing: lower learning rates for lower layers, trained top layer first.
+"""How ULMFiT fine-tunes: lower learning rates for lower layers, a slanted triangular schedule, gradual unfreezing.
 
 Paper: Howard & Ruder 2018, arXiv:1801.06146.
 """
@@ -15,11 +15,19 @@ _EMBEDDING = re.compile(r"(?:^|\.)\w*embed\w*(?:\.|$)")
 
 
 def layer_depths(model: nn.Module) -> dict[str, int]:
-    """Depth of each parameter by name: 0 for embeddings, 1 to N for the layers, N + 1 for the head."""
+    """Depth of each parameter by name: 0 for embeddings, 1 to N for the layers, N + 1 for the head.
+
+    Embeddings that the output layer of a language model shares are its head: they learn what is said in a new domain.
+    """
     names = [name for name, _ in model.named_parameters()]
     layers = {name: int(match[1]) + 1 for name in names if (match := _LAYER.search(name))}
     head = max(layers.values(), default=0) + 1
-    return {name: layers.get(name, 0 if _EMBEDDING.search(name) else head) for name in names}
+    output = getattr(model, "get_output_embeddings", lambda: None)()
+    shared = {id(weight) for weight in output.parameters()} if output is not None else set()
+    return {
+        name: head if id(parameter) in shared else layers.get(name, 0 if _EMBEDDING.search(name) else head)
+        for name, parameter in model.named_parameters()
+    }
 
 
 def layer_groups(
@@ -32,7 +40,7 @@ def layer_groups(
         decayed: Names of the parameters to which weight decay applies.
     """
     depths = layer_depths(model)
-    top = max(depths.values())  # a head that is tied to the embeddings has no parameters of its own
+    top = max(depths.values())
     groups: dict[tuple[int, bool], dict] = {}
     for name, parameter in model.named_parameters():
         group = {
@@ -66,3 +74,22 @@ class GradualUnfreezing(TrainerCallback):
     def on_train_end(self, args, state, control, model=None, **kwargs):
         for parameter in model.parameters():
             parameter.requires_grad_(True)
+
+
+def slanted_triangular(step: int, num_steps: int, cut_frac: float, ratio: float) -> float:
+    """The learning rate of a step as a fraction of the highest one: a short rise, a long decay (Eq. 3).
+
+    cut = floor(T cut_frac);  p = t / cut before it, then 1 - (t - cut) / (cut (1 / cut_frac - 1))
+    eta_t = eta_max (1 + p (ratio - 1)) / ratio
+
+    Differs from the paper where T cut_frac is no integer: its divisor would make the last rates negative, so the decay
+    takes T - cut steps, which is the same otherwise; and the rise takes at least one step.
+
+    Args:
+        step: t, from 0 on; `num_steps` is T.
+        cut_frac: The fraction of the steps in which the rate rises.
+        ratio: The highest rate divided by the lowest.
+    """
+    cut = max(int(num_steps * cut_frac + 1e-9), 1)
+    p = step / cut if step < cut else 1 - (step - cut) / max(num_steps - cut, 1)
+    return (1 + max(p, 0.0) * (ratio - 1)) / ratio

@@ -8,6 +8,7 @@ import pickle
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from ..models.configuration_base import warn_of_other_ids
 from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, explain_full_disk
 from .arguments import RunArguments
 from .checkpointing import checkpoint_to_resume, replace_files, replace_folder, rotate_checkpoints
-from .fine_tuning import GradualUnfreezing, layer_groups
+from .fine_tuning import GradualUnfreezing, layer_groups, slanted_triangular
 from .progress import use_one_line_progress
 from .resumable_batches import (
     ResumableBatchSampler,
@@ -346,6 +347,17 @@ class ResumableTrainerMixin(_AnyTrainer):
         groups = layer_groups(model, self.args.learning_rate, self.args.layer_lr_decay, self.args.weight_decay, decayed)
         self.optimizer = optimizer_class(groups, **kwargs)
         return self.optimizer
+
+    def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
+        """Slanted triangles if `slanted_triangular` is set."""
+        cut_frac = getattr(self.args, "slanted_triangular", 0.0)
+        if not cut_frac or self.lr_scheduler is not None:
+            return super().create_scheduler(num_training_steps, optimizer)
+        settings = {"num_steps": num_training_steps, "cut_frac": cut_frac, "ratio": self.args.slanted_ratio}
+        optimizer = self.optimizer if optimizer is None else optimizer
+        self.lr_scheduler = LambdaLR(optimizer, partial(slanted_triangular, **settings))
+        self._created_lr_scheduler = True
+        return self.lr_scheduler
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = super().training_step(model, inputs, num_items_in_batch)

@@ -78,6 +78,11 @@ class Case:
         return list(self.inputs)[-1]
 
     @property
+    def has_batch_norm(self) -> bool:
+        """Whether the rows of a batch change each other in training."""
+        return self.settings.get("classifier_hidden_size") is not None
+
+    @property
     def per_row(self) -> bool:
         """Whether there is one prediction for a row, not for a token."""
         return TASKS[self.task].targets["labels"][0] == "row" if "labels" in TASKS[self.task].targets else False

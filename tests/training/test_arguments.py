@@ -107,6 +107,8 @@ def test_a_size_overrides_the_preset_and_model_overrides_the_size(two_presets):
         (["--preset", "base", "--model", "hidden_size"], "--model takes name=value, got 'hidden_size'"),
         (["--preset", "base", "--resume", "--overwrite"], "give one of them"),
         (["--preset", "base", "--max_minutes", "0"], "max_minutes must be above 0, got 0"),
+        (["--preset", "base", "--slanted_triangular", "1"], "slanted_triangular must be at least 0 and below 1, got 1"),
+        (["--preset", "base", "--slanted_ratio", "0.5"], "slanted_ratio must be at least 1, got 0.5"),
         (["--preset", "base", "--layer_lr_decay", "2"], "layer_lr_decay must be above 0 and at most 1, got 2"),
         (["--preset", "base", "--mixed_precision", "fp8"], "mixed_precision must be one of auto, no, bf16; got 'fp8'"),
         (["--preset", "base", "--early_stopping_patience=-1"], "must be 0 or more"),

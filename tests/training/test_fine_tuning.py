@@ -6,12 +6,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tiny_runs import ATTENTION, RECURRENT, arguments, translating
-from transformers import default_data_collator
+from transformers import TrainerCallback, default_data_collator
 
 import hf_edu_models
 from hf_edu_models.run_folder import list_checkpoints
 from hf_edu_models.training import EduTrainer, GradualUnfreezing, average_weights, layer_groups
-from hf_edu_models.training.fine_tuning import layer_depths
+from hf_edu_models.training.fine_tuning import layer_depths, slanted_triangular
 from hf_edu_models.training.run import Run, average_last_checkpoints
 
 LABELS = {"num_labels": 3}
@@ -56,11 +56,56 @@ def test_each_layer_has_its_learning_rate_and_each_parameter_one_group(rung):
         assert group["weight_decay"] == (0.01 if name in decayed else 0.0), name
 
 
-def test_a_tied_head_is_no_separate_layer():
+def test_embeddings_that_the_output_layer_shares_have_its_learning_rate():
+    tied = {"hidden_size": 12, "embedding_size": 12, "tie_word_embeddings": True}
+    recurrent = hf_edu_models.EduRecurrentForCausalLM(hf_edu_models.EduRecurrentConfig(**RECURRENT | tied))
     model = hf_edu_models.EduTransformerForConditionalGeneration(hf_edu_models.EduTransformerConfig(**ATTENTION))
-    groups = layer_groups(model, 0.8, 0.5, 0.0, [])
-    assert max(group["lr"] for group in groups) == 0.8
-    assert sum(len(group["params"]) for group in groups) == len(list(model.parameters()))
+    for each in (model, recurrent):
+        groups = layer_groups(each, 0.8, 0.5, 0.0, [])
+        shared = each.get_output_embeddings().weight
+        rate = next(group["lr"] for group in groups if any(weight is shared for weight in group["params"]))
+        assert rate == max(group["lr"] for group in groups) == 0.8
+        assert sum(len(group["params"]) for group in groups) == len(list(each.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("num_steps", "cut_frac", "ratio"), [(100, 0.1, 32), (40, 0.25, 8), (1000, 0.5, 100), (10, 0.1, 4)]
+)
+def test_the_schedule_is_equation_3(num_steps, cut_frac, ratio):
+    """As printed, where T cut_frac is an integer."""
+    cut = round(num_steps * cut_frac)
+    for step in range(num_steps + 1):
+        p = step / cut if step < cut else 1 - (step - cut) / (cut * (1 / cut_frac - 1))
+        expected = 0.01 * (1 + p * (ratio - 1)) / ratio
+        assert 0.01 * slanted_triangular(step, num_steps, cut_frac, ratio) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 3, 7, 19, 29, 101])
+def test_the_rate_rises_to_the_cut_and_falls_to_the_lowest(num_steps):
+    rates = [slanted_triangular(step, num_steps, 0.1, 32) for step in range(num_steps + 1)]
+    cut = max(int(num_steps * 0.1), 1)
+    assert rates[0] == pytest.approx(1 / 32) and rates[cut] == 1 and all(1 / 32 <= rate <= 1 for rate in rates)
+    assert rates[: cut + 1] == sorted(rates[: cut + 1]) and rates[cut:] == sorted(rates[cut:], reverse=True)
+    assert num_steps == 1 or rates[-1] == pytest.approx(1 / 32)
+
+
+def test_a_trainer_uses_the_schedule(tmp_path):
+    """On top of the rate of each layer, at every step."""
+    model, _ = classifier("recurrent")
+    settings = {"slanted_triangular": 0.25, "layer_lr_decay": 0.5, "learning_rate": 0.04, "max_steps": 8}
+    trainer = EduTrainer(model, arguments(tmp_path, **settings, slanted_ratio=10), train_dataset=labelled())
+    seen = []
+
+    class Watch(TrainerCallback):
+        def on_step_begin(self, args, state, control, optimizer=None, **kwargs):
+            seen.append(sorted({group["lr"] for group in optimizer.param_groups}, reverse=True))
+
+    trainer.add_callback(Watch())
+    trainer.train()
+    for step, rates in enumerate(seen):
+        expected = [0.04 * slanted_triangular(step, 8, 0.25, 10) * 0.5**depth for depth in range(5)]
+        assert rates == pytest.approx(expected)
+    assert len(seen) == 8
 
 
 @RUNGS

@@ -208,7 +208,10 @@ CASES = {
         lambda args: translating(args, translator("bahdanau")),
         {"num_train_epochs": 3, "teacher_forcing": "linear", "teacher_forcing_end": 0.2},
     ),
-    "unfreezing": (translating, {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5}),
+    "unfreezing": (
+        translating,
+        {"num_train_epochs": 3, "unfreeze_every": 0.5, "layer_lr_decay": 0.5, "slanted_triangular": 0.3},
+    ),
 }
 
 

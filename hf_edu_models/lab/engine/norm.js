@@ -1,4 +1,4 @@
-// Layer normalisation.
+// Layer normalisation, and batch normalisation with the statistics of training.
 
 import { rowOf, tensor } from "./tensor.js";
 
@@ -23,5 +23,20 @@ export class LayerNorm {
       }
     }
     return result;
+  }
+}
+
+/** Ioffe & Szegedy 2015: y = (x - mean) / sqrt(var + eps) * g + b, mean and var of each unit over the training set. */
+export class BatchNorm {
+  constructor(weights) {
+    [this.gain, this.bias] = [weights.get("weight"), weights.get("bias")]; // g, b
+    [this.mean, this.variance] = [weights.get("running_mean"), weights.get("running_var")];
+  }
+
+  forward(states) {
+    const size = states.shape.at(-1);
+    const normed = (x, i) => (x - this.mean.data[i]) / Math.sqrt(this.variance.data[i] + 1e-5);
+    const values = states.data.map((x, n) => normed(x, n % size) * this.gain.data[n % size] + this.bias.data[n % size]);
+    return tensor(states.shape, values);
   }
 }

@@ -2,7 +2,7 @@
 
 import { endsOf } from "./cells.js";
 import { Linear } from "./linear.js";
-import { concatRows, rowOf, softmax, tanh, tensor, weightedSum } from "./tensor.js";
+import { concat, concatRows, rowOf, softmax, tanh, tensor, weightedSum } from "./tensor.js";
 
 const HERE = "models/blocks_pooling.py:";
 const WEIGHTS = { kind: "weights", axes: ["heads", "queries", "keys"] };
@@ -38,6 +38,13 @@ const LAST = {
   source: `${HERE}LastPooling.forward`,
   equation: "s = h_T, where each direction ends",
   paper: "",
+};
+
+const CONCAT = {
+  ...POOLED,
+  source: `${HERE}ConcatPooling.forward`,
+  equation: "h_c = [h_T, maxpool(H), meanpool(H)]",
+  paper: "Howard & Ruder 2018, Section 3.3",
 };
 
 /** u_t = tanh(W h_t + b);  alpha_t = softmax_t(u_t . q);  s = sum_t alpha_t h_t, for each learnt query q */
@@ -117,6 +124,20 @@ class LastPooling {
   }
 }
 
+/** [h_T, max_t h_t, mean_t h_t] */
+class ConcatPooling {
+  constructor(weights, bidirectional) {
+    this.name = weights.path;
+    const part = (Part, i) => new Part(weights.at(`parts.${i}`), bidirectional);
+    this.parts = [LastPooling, MaxPooling, MeanPooling].map(part);
+  }
+
+  forward(states, pass) {
+    const pooled = concat(...this.parts.map((part) => part.forward(states, pass)));
+    return pass.keep(`${this.name}.pooled`, pooled, CONCAT);
+  }
+}
+
 /** Rows (Q, D): the states averaged by the weights (Q, 1, T) of each query. */
 function averages(weights, states) {
   const [count, , length] = weights.shape;
@@ -131,6 +152,7 @@ export const POOLINGS = {
   last: LastPooling,
   mean: MeanPooling,
   max: MaxPooling,
+  concat: ConcatPooling,
   attention: AttentionPooling,
   label_attention: AttentionPooling,
 };

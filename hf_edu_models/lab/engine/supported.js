@@ -23,16 +23,18 @@ export const SUPPORTED = {
     },
     "values": {
       "cell_type": ["rnn", "gru", "lstm"],
-      "pooling": ["last", "mean", "max", "attention", "label_attention"],
+      "pooling": ["last", "mean", "max", "concat", "attention", "label_attention"],
       "features": [null]
     },
     "computed": [
       "embedding_size", "hidden_size", "num_hidden_layers", "bidirectional", "attention_size", "num_hops",
-      "attention_window", "attention_lag_bias", "feature_mix"
+      "attention_window", "attention_lag_bias", "feature_mix", "classifier_hidden_size"
     ],
     "training": [
       "redundancy_weight", "forget_gate_bias", "initializer_range", "recurrent_implementation", "num_input_channels",
-      "context_length", "prediction_length", "input_mean", "input_std"
+      "context_length", "prediction_length", "input_mean", "input_std", "input_dropout", "layer_dropout",
+      "lock_dropout_masks", "embedding_dropout", "weight_dropout", "activation_regularization",
+      "temporal_activation_regularization"
     ]
   },
   "edu_seq2seq": {

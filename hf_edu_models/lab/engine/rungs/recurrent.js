@@ -1,12 +1,14 @@
 // Recurrent language model and classifiers.
 
+import { ACTIVATIONS } from "../activations.js";
 import { RecurrentStack } from "../cells.js";
 import { Embedding } from "../embedding.js";
 import { CausalEncoder, CausalLM, keepLabels, keepTokenLogits, tiedLinear } from "../heads.js";
 import { Linear } from "../linear.js";
+import { BatchNorm } from "../norm.js";
 import { POOLINGS } from "../pooling.js";
 import { WindowAttention } from "../scores.js";
-import { concatRows, rowOf, tensor, zeros } from "../tensor.js";
+import { concatRows, map, rowOf, tensor, zeros } from "../tensor.js";
 
 const HERE = "models/modeling_recurrent.py:";
 const TOKENS = {
@@ -15,6 +17,13 @@ const TOKENS = {
   equation: "x_t, the vector of token t",
   source: `${HERE}EduRecurrentModel.forward`,
   paper: "Mikolov et al. 2010",
+};
+const HIDDEN = {
+  kind: "vectors",
+  axes: ["texts", "units"],
+  equation: "relu(W norm(h_c) + b)",
+  source: `${HERE}EduRecurrentForSequenceClassification.predict`,
+  paper: "Howard & Ruder 2018, Section 3.3",
 };
 const OF_LABELS = { kind: "logits", axes: ["labels"], equation: "w_l . s_l + b_l", paper: "" };
 
@@ -52,13 +61,27 @@ class RecurrentForCausalLM extends CausalLM {
   }
 }
 
+/** Batch norm and a linear layer. */
+class LinearBlock {
+  constructor(weights) {
+    this.norm = new BatchNorm(weights.at("norm"));
+    this.linear = new Linear(weights.at("linear"));
+  }
+
+  forward(features) {
+    return this.linear.forward(this.norm.forward(features));
+  }
+}
+
 /** A label for the whole text, from its pooled states; with `label_attention` each label has a query of its own. */
 class RecurrentForSequenceClassification {
   constructor(weights, config) {
     this.model = new Recurrent(weights, config);
     this.kindOfPooling = config.pooling ?? "last";
     this.pooling = new POOLINGS[this.kindOfPooling](weights.at("pooling"), config.bidirectional);
-    this.score = new Linear(weights.at("score"));
+    const hasBlocks = (config.classifier_hidden_size ?? null) !== null;
+    this.hidden = hasBlocks ? new LinearBlock(weights.at("hidden")) : null;
+    this.score = hasBlocks ? new LinearBlock(weights.at("score")) : new Linear(weights.at("score"));
   }
 
   read({ inputIds }, pass) {
@@ -67,7 +90,9 @@ class RecurrentForSequenceClassification {
     const pooled = this.pooling.forward(states, pass); // (Q, D)
     if (this.kindOfPooling !== "label_attention") {
       const flat = tensor([1, pooled.data.length], pooled.data); // hops side by side
-      return keepLabels("logits", flat, this.score, pass, source);
+      if (!this.hidden) return keepLabels("logits", flat, this.score, pass, source);
+      const hidden = pass.keep("hidden", map(this.hidden.forward(flat), ACTIVATIONS.relu), HIDDEN);
+      return keepLabels("logits", hidden, this.score, pass, source);
     }
     const scores = this.score.forward(pooled); // (Q, V), of which row l is read at label l: logit_l = w_l . s_l + b_l
     const labels = scores.shape[1];
