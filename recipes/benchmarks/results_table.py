@@ -1,10 +1,10 @@
-"""Print finished runs as a Markdown table: score, interval, size, time, cores, seeds, command, published scores.
+"""Print finished runs as Markdown, one table per task: score, interval or seeds, size, time, command, published scores.
 
-    python recipes/benchmarks/results_table.py runs/*                     # one row per command
+    python recipes/benchmarks/results_table.py runs/*                     # one row per command, the best in bold
     python recipes/benchmarks/results_table.py runs/* --score perplexity  # instead of the main score
 
 Runs that differ only in their seed are one row: their mean, lowest and highest. The split is test if there is one,
-otherwise validation.
+otherwise validation. Published scores say how their setting differs.
 """
 
 import argparse
@@ -13,8 +13,9 @@ from pathlib import Path
 
 from hf_edu_models.run_folder import RESULTS
 from hf_edu_models.training import read_results
+from hf_edu_models.training.evaluation import is_better_when_greater
 
-COLUMNS = ("model", "data", "score", "interval", "parameters", "minutes", "cores", "seed", "command", "published")
+COLUMNS = ("interval or seeds", "parameters", "minutes", "cores", "run")
 IN_PERCENT = ("accuracy", "f1", "exact_match", "mlm_accuracy", "nsp_accuracy")
 DECIMALS = {"bleu": 1, "perplexity": 2, "word_perplexity": 1}
 
@@ -26,33 +27,51 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def table(runs: list[dict], scores: list[str] | None = None) -> str:
-    """One row per command and score, in the order of the runs."""
-    groups: dict[tuple, list[dict]] = {}
+def tables(runs: list[dict], scores: list[str] | None = None) -> str:
+    """A table per data set and score, in the order of the runs."""
+    tasks: dict[tuple, dict[str, list[dict]]] = {}
     for results in runs:
         for score in scores or [results["main_score"]]:
-            if score in _split(results)[1]:
-                groups.setdefault((without_seed(results["command"]), score), []).append(results)
-    lines = [f"| {' | '.join(COLUMNS)} |", f"|{'---|' * len(COLUMNS)}"]
-    return "\n".join(lines + [f"| {' | '.join(row(found, score))} |" for (_, score), found in groups.items()])
+            split, found = _split(results)
+            if score in found:
+                commands = tasks.setdefault((_data(results["data"]), split, score), {})
+                commands.setdefault(without_seed(results["command"]), []).append(results)
+    return "\n\n".join(table(*task, list(commands.values())) for task, commands in tasks.items())
 
 
-def row(runs: list[dict], score: str) -> list[str]:
-    first = runs[0]
-    values = [_split(each)[1][score] for each in runs]
-    published = [each for each in first["published"] if each["metric"] == score]
+def table(data: str, split: str, score: str, groups: list[list[dict]]) -> str:
+    """One row per command, then the published scores, whose setting is another."""
+    columns = ("model", score, *COLUMNS)
+    best = (max if is_better_when_greater(score) else min)(_mean(runs, score) for runs in groups)
+    rows = [row(runs, score, best) for runs in groups]
+    published = {each["system"]: each for runs in groups for each in runs[0]["published"] if each["metric"] == score}
+    rows += [
+        [f"published: {name}", _format(score, each["score"]), "-", "-", "-", "-", _setting(each)]
+        for name, each in published.items()
+    ]
+    lines = [f"#### {data}, {split}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in rows])
+
+
+def row(runs: list[dict], score: str, best: float) -> list[str]:
+    first, mean = runs[0], _mean(runs, score)
     return [
         f"`{first['model_type']}`",
-        f"{_data(first['data'])}, {_split(first)[0]}",
-        f"{score} {_format(score, sum(values) / len(values))}",
-        _interval(runs, score, values),
+        f"**{_format(score, mean)}**" if mean == best else _format(score, mean),
+        _interval(runs, score),
         f"{first['parameters']:,}",
         " / ".join(f"{each['seconds'] / 60:.0f}" for each in runs),
         str(first["machine"]["threads"] * first["machine"]["processes"]),
-        ", ".join(str(each["seed"]) for each in runs),
-        f"`{without_seed(first['command'])}`",
-        "; ".join(f"{_format(score, each['score'])} ({each['system']})" for each in published) or "-",
+        f"<details><summary>command</summary><code>{without_seed(first['command'])}</code></details>",
     ]
+
+
+def _mean(runs: list[dict], score: str) -> float:
+    return sum(_split(each)[1][score] for each in runs) / len(runs)
+
+
+def _setting(published: dict) -> str:
+    return f"not like for like: {published['note']}" if published["note"] else published["source"]
 
 
 def _data(data: dict) -> str:
@@ -72,10 +91,15 @@ def _split(results: dict) -> tuple[str, dict]:
     return split, results["scores"][split]
 
 
-def _interval(runs: list[dict], score: str, values: list[float]) -> str:
+def _interval(runs: list[dict], score: str) -> str:
     """The bootstrap interval of one run; the lowest and highest score of several."""
-    interval = _split(runs[0])[1].get(f"{score}_interval") if len(runs) == 1 else (min(values), max(values))
-    return "-" if interval is None else f"{_format(score, interval[0])} to {_format(score, interval[1])}"
+    if len(runs) == 1:
+        interval, seeds = _split(runs[0])[1].get(f"{score}_interval"), f"seed {runs[0]['seed']}"
+    else:
+        values = [_split(each)[1][score] for each in runs]
+        interval, seeds = (min(values), max(values)), f"seeds {', '.join(str(each['seed']) for each in runs)}"
+    shown = "-" if interval is None else f"{_format(score, interval[0])} to {_format(score, interval[1])}"
+    return f"{shown} ({seeds})"
 
 
 def _format(score: str, value: float) -> str:
@@ -90,7 +114,7 @@ def main():
     finished = [folder for folder in map(Path, args.runs) if (folder / RESULTS).is_file()]
     if not finished:
         raise SystemExit(f"no finished run in {' '.join(args.runs)}; a finished run has a {RESULTS}")
-    print(table([read_results(folder) for folder in finished], args.score))
+    print(tables([read_results(folder) for folder in finished], args.score))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The results table: seeds are one row, fractions are percentages, and every figure is that of its run."""
+"""Tables of results: one per task, seeds are one row, the best is bold, and every figure is that of its run."""
 
 import json
 import subprocess
@@ -10,12 +10,12 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "recipes" / "benchmarks" / "results_table.py"
 
 
-def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"), published=()):
+def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"), published=(), command=None):
     scores = {metric: score, f"{metric}_interval": [score - 1, score + 1]}
     results = {
         "model_type": "edu_bahdanau",
         "architecture": "EduBahdanauForConditionalGeneration",
-        "command": f"python recipes/2015_bahdanau.py --preset dates --seed {seed} --max_tokens 512",
+        "command": command or f"python recipes/2015_bahdanau.py --preset dates --seed {seed} --max_tokens 512",
         "data": {"name": "dates"} if metric == "accuracy" else {"name": "dates", "source": "de", "target": "en"},
         "parameters": 1234567,
         "seconds": 90 + 60 * seed,
@@ -39,7 +39,13 @@ def table(*folders, arguments=()):
 
 @pytest.fixture
 def runs(tmp_path):
-    published = {"system": "a tutorial", "score": 28.3, "metric": "bleu", "source": "somewhere", "note": ""}
+    published = {
+        "system": "a tutorial",
+        "score": 28.3,
+        "metric": "bleu",
+        "source": "somewhere",
+        "note": "greedy search",
+    }
     first = write_run(tmp_path / "a", 1, 30.0, published=[published])
     return first, write_run(tmp_path / "b", 2, 33.0), write_run(tmp_path / "c", 1, 0.5, "accuracy", ("validation",))
 
@@ -48,22 +54,31 @@ def cells(line):
     return [cell.strip() for cell in line.strip("|").split(" | ")]
 
 
-def test_seeds_are_one_row_and_other_settings_another(runs):
+def test_seeds_are_one_row_and_each_task_a_table(runs):
     code, out, _ = table(*runs)
-    lines = out.splitlines()
-    assert code == 0 and len(lines) == 4  # two lines of heading
-    names = cells(lines[0])
-    first, second = (dict(zip(names, cells(line), strict=True)) for line in lines[2:])
-    assert (first["score"], first["interval"], first["seed"]) == ("bleu 31.5", "30.0 to 33.0", "1, 2")
-    assert (first["minutes"], first["cores"], first["published"]) == ("2 / 4", "2", "28.3 (a tutorial)")
-    assert first["command"] == "`python recipes/2015_bahdanau.py --preset dates --max_tokens 512`"
-    assert (second["score"], second["interval"]) == ("accuracy 50.0%", "-50.0% to 150.0%")
-    assert first["data"] == "dates de-en, test"
-    assert second["data"] == "dates, validation" and second["published"] == "-"
+    translation, classes = (each.splitlines() for each in out.strip().split("\n\n#### "))
+    assert code == 0
+    assert translation[0] == "#### dates de-en, test" and classes[0] == "dates, validation"
+    names = cells(translation[2])
+    ours, published = (dict(zip(names, cells(line), strict=True)) for line in translation[4:])
+    assert (ours["bleu"], ours["interval or seeds"]) == ("**31.5**", "30.0 to 33.0 (seeds 1, 2)")
+    assert (ours["minutes"], ours["cores"]) == ("2 / 4", "2")
+    assert "<code>python recipes/2015_bahdanau.py --preset dates --max_tokens 512</code>" in ours["run"]
+    assert (published["model"], published["bleu"]) == ("published: a tutorial", "28.3")
+    assert published["run"] == "not like for like: greedy search"
+    only = dict(zip(cells(classes[2]), cells(classes[4]), strict=True))
+    assert (only["accuracy"], only["interval or seeds"]) == ("**50.0%**", "-50.0% to 150.0% (seed 1)")
+
+
+def test_the_best_is_bold_and_low_perplexity_is_better(tmp_path):
+    for name, perplexity in {"low": 20.0, "high": 30.0}.items():
+        write_run(tmp_path / name, 1, perplexity, "perplexity", command=f"python {name}.py")
+    _, out, _ = table(tmp_path / "high", tmp_path / "low")
+    assert "| **20.00** |" in out and "| 30.00 |" in out
 
 
 def test_unfinished_runs_are_skipped_and_none_at_all_is_an_error(runs, tmp_path):
     (tmp_path / "empty").mkdir()
-    assert len(table(runs[0], tmp_path / "empty")[1].splitlines()) == 3
+    assert table(runs[2], tmp_path / "empty")[1] == table(runs[2])[1]
     code, _, error = table(tmp_path / "empty")
     assert code == 1 and "no finished run" in error
