@@ -364,6 +364,18 @@ LADDER: tuple[Rung, ...] = (
             ),
         },
     ),
+    Rung(
+        name="transformer_xl",
+        prefix="EduTransformerXL",
+        year=2019,
+        papers={
+            "Dai 2019": "https://arxiv.org/abs/1901.02860",
+        },
+        idea="attention remembers the segment before; relative positions",
+        tokenizer="language_modeling",
+        tiny=_ATTENTION | {"memory_length": 40},
+        lora_targets=("q_proj", "kv_proj"),
+    ),
 )
 TABLE_MARKS = ("<!-- ladder -->", "<!-- /ladder -->")
 

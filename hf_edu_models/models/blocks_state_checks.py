@@ -26,6 +26,18 @@ def check_state(state: tuple[Tensor, ...], shapes: list[tuple[int, ...]], dtype:
         raise ValueError(f"the recurrent state has dtype {state[0].dtype}, but {dtype} is needed; {RETURNED}")
 
 
+def check_memory(memories: list[tuple[Tensor, Tensor] | None], embeddings: Tensor) -> None:
+    """Reject the memory of a Transformer-XL if it is of another batch, size or dtype; None is an empty one."""
+    if memories[0] is None or torch.compiler.is_compiling():
+        return
+    batch, _, size = embeddings.shape
+    for states, is_real in memories:
+        rows, length = states.shape[0], states.shape[1]
+        if rows != batch:
+            raise ValueError(f"past_key_values is the memory of {rows} rows, but the batch has {batch}; {RETURNED}")
+        check_state((states, is_real), [(batch, length, size), (batch, length, 1)], embeddings.dtype)
+
+
 def check_layer_input(inputs: Tensor, size: int, dtype: torch.dtype) -> None:
     """Reject an input of a recurrent layer that has another width or dtype than its weights."""
     if torch.compiler.is_compiling():

@@ -30,7 +30,7 @@ class Case:
     def build(self, seed: int = 0, form: str = "fused", **changes):
         """The model with its readable implementation (`eager`) or its fast one (`fused`: torch's kernels, or sdpa)."""
         head = getattr(hf_edu_models, self.head)
-        changes = {self.implementation_field: "sdpa" if self.attends and form == "fused" else form} | changes
+        changes = {self.implementation_field: "sdpa" if self.has_sdpa and form == "fused" else form} | changes
         changes.pop(None, None)
         torch.manual_seed(seed)
         model = head(head.config_class(**(self.settings | changes))).eval()
@@ -61,13 +61,18 @@ class Case:
         return getattr(hf_edu_models, self.head).supports_gradient_checkpointing
 
     @property
-    def attends(self) -> bool:
+    def has_sdpa(self) -> bool:
         return "num_attention_heads" in self.settings
+
+    @property
+    def attends(self) -> bool:
+        """Whether its past is an attention cache, and not a state or a memory of hidden states."""
+        return self.has_sdpa and not getattr(hf_edu_models, self.head)._is_stateful
 
     @property
     def implementation_field(self) -> str | None:
         """The field of the configuration that chooses between two implementations, if there are two."""
-        if self.attends:
+        if self.has_sdpa:
             return "attn_implementation"
         fields = ("recurrent_implementation", "window_implementation")
         return next((name for name in fields if hasattr(self.rung.config, name)), None)
