@@ -17,8 +17,12 @@ class SinusoidalPositions(nn.Module):
         self.size, self.layout = size, layout
 
     def forward(self, positions: Tensor) -> Tensor:
-        # Computed each time: a buffer would have to be rebuilt after loading.
-        exponents = torch.arange(0, self.size, 2, device=positions.device, dtype=torch.float64) / self.size
-        angles = positions[..., None] * 10_000.0**-exponents
-        waves = torch.stack([angles.sin(), angles.cos()], dim=-2 if self.layout == "halves" else -1)
-        return waves.flatten(-2).to(torch.get_default_dtype())
+        return sinusoids(positions, self.size, self.layout)
+
+
+def sinusoids(positions: Tensor, size: int, layout: str = "interleaved") -> Tensor:
+    """One vector of `size` numbers for each position. Computed each time: a buffer would have to be rebuilt."""
+    exponents = torch.arange(0, size, 2, device=positions.device, dtype=torch.float64) / size
+    angles = positions[..., None] * 10_000.0**-exponents
+    waves = torch.stack([angles.sin(), angles.cos()], dim=-2 if layout == "halves" else -1)
+    return waves.flatten(-2).to(torch.get_default_dtype())

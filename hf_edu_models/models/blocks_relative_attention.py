@@ -16,8 +16,11 @@ class RelativeAttention(nn.Module):
     A_ij = q_i . k_j + q_i . W_kR R_{i-j} + u . k_j + v . W_kR R_{i-j}
     """
 
+    is_causal = True
+
     def __init__(self, config):
         super().__init__()
+        self.config = config
         size, self.head_size = config.hidden_size, config.hidden_size // config.num_attention_heads
         self.scaling = self.head_size**-0.5
         self.q_proj = nn.Linear(size, size, bias=False)  # W_q
@@ -40,7 +43,7 @@ class RelativeAttention(nn.Module):
         """
         context = hidden_states if memory is None else torch.cat([memory, hidden_states], dim=1)  # (B, S, D)
         query = self.split_heads(self.q_proj(hidden_states))  # (B, H, T, K)
-        key, value = (self.split_heads(part) for part in self.kv_proj(context).chunk(2, dim=-1))  # (B, H, S, K)
+        key, value = (self.split_heads(part) for part in self.kv_proj(context).chunk(2, dim=-1))
         position_keys = self.split_heads(self.position_proj(positions))  # (H, S, K)
         attend = self.four_terms if implementation == "eager" else self.two_terms
         heads, weights = attend(query, key, value, position_keys, visible)

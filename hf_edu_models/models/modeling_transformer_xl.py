@@ -25,7 +25,7 @@ from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout
 from .blocks_masks import boolean_mask, last_states, padding_last, reorder, undo_reorder
 from .blocks_packing import reject_packing
-from .blocks_positions import SinusoidalPositions
+from .blocks_positions import sinusoids
 from .blocks_relative_attention import RelativeAttention
 from .blocks_state_checks import check_memory
 from .blocks_transformer import FeedForward, PostNorm
@@ -79,7 +79,6 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
     def __init__(self, config: EduTransformerXLConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.hidden_size)
-        self.positions = SinusoidalPositions(config.hidden_size)  # R
         self.dropout = Dropout(config.dropout)
         self.layers = nn.ModuleList(TransformerXLLayer(config) for _ in range(config.num_hidden_layers))
         self.post_init()
@@ -118,9 +117,9 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
             for layer, memory in enumerate(self.remember(memories, states, mask)):
                 cache.write(layer, memory, embeddings.shape[1])
         if order is not None:
-            past = weights[0].shape[-1] - mask.shape[1] if output_attentions else 0
-            weights = [_undo_reorder_of_pairs(layer, order, mask, past) for layer in weights if layer is not None]
             states = [undo_reorder(layer, order, mask) for layer in states]
+        if order is not None and output_attentions:
+            weights = [_undo_reorder_of_pairs(layer, order, mask) for layer in weights]
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return BaseModelOutputWithPast(
@@ -137,10 +136,12 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
         batch, length, _ = embeddings.shape
         visible = torch.ones(length, length, dtype=torch.bool, device=embeddings.device).tril()[None]  # (1, T, T)
         if memories[0] is not None:
-            is_real = memories[0][1].transpose(1, 2).expand(-1, length, -1) > 0  # (B, T, M)
-            visible = torch.cat([is_real, visible.expand(batch, -1, -1)], dim=2)
+            is_real = memories[0][1].transpose(1, 2) > 0  # (B, 1, M)
+            visible = torch.cat([is_real.expand(-1, length, -1), visible.expand(batch, -1, -1)], dim=2)
         distances = torch.arange(visible.shape[-1], device=embeddings.device)  # (S)
-        positions = self.dropout(self.positions(distances).to(embeddings.dtype))  # (S, D)  R_0, R_1, ...
+        positions = self.dropout(
+            sinusoids(distances, self.config.hidden_size).to(embeddings.dtype)
+        )  # (S, D)  R_0, R_1, ...
         # As in Section 3.4 of Vaswani et al. 2017; the authors' code has it, too.
         hidden_states = self.dropout(embeddings * self.config.hidden_size**0.5)  # (B, T, D)
         states, weights = [hidden_states], []
@@ -154,7 +155,7 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
     def remember(self, memories: list[Memory | None], states: list[Tensor], mask: Tensor | None) -> list[Memory]:
         """The new memory of every layer: the last `memory_length` real tokens that it has read.
 
-        Section 3.2: h~ = [SG(m) o h]; SG stops the gradient.
+        Section 3.2: a layer reads [SG(m) o h], where SG stops the gradient.
         """
         past, length = 0 if memories[0] is None else memories[0][0].shape[1], states[0].shape[1]
         if mask is not None and not torch.compiler.is_compiling():
@@ -162,14 +163,16 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
         count = min(self.config.memory_length, past + length)
         is_new = states[0].new_ones(states[0].shape[:2])[..., None]  # (B, T, 1)
         if mask is not None:
-            is_new = is_new * mask.sum(dim=1)[:, None, None].gt(torch.arange(mask.shape[1], device=mask.device)[:, None])
+            places = torch.arange(mask.shape[1], device=mask.device)[:, None]
+            is_new = is_new * (places < mask.sum(dim=1)[:, None, None])
         kept = []
         for memory, hidden_states in zip(memories, states, strict=False):  # the last states are no layer's input
+            hidden_states = hidden_states.detach()  # SG
             old = (hidden_states[:, :0], is_new[:, :0]) if memory is None else memory
             # Rows are as long as before or longer: in front of a short text are zeros that are not real.
             parts = [
                 last_states(torch.cat([F.pad(before, (0, 0, count - past, 0)), now], dim=1), mask, count)
-                for before, now in zip(old, (hidden_states.detach(), is_new), strict=True)
+                for before, now in zip(old, (hidden_states, is_new), strict=True)
             ]
             kept.append((parts[0], parts[1]))
         return kept
@@ -199,10 +202,10 @@ class EduTransformerXLForCausalLM(CausalLMHead, EduTransformerXLPreTrainedModel,
         return super().generate(*args, **kwargs)
 
 
-def _undo_reorder_of_pairs(weights: Tensor, order: Tensor, mask: Tensor, past: int) -> Tensor:
+def _undo_reorder_of_pairs(weights: Tensor, order: Tensor, mask: Tensor) -> Tensor:
     """Weights (B, H, T, S) with queries and keys of the segment where they stood before padding was moved."""
-    heads = weights.shape[1]
-    rows = [mask.repeat_interleave(heads, dim=0), order.repeat_interleave(heads, dim=0)]
-    flat = undo_reorder(weights.flatten(0, 1), rows[1], rows[0])
-    segment = undo_reorder(flat[..., past:].transpose(1, 2), rows[1], rows[0]).transpose(1, 2)
-    return torch.cat([flat[..., :past], segment], dim=-1).unflatten(0, (-1, heads))
+    heads, past = weights.shape[1], weights.shape[3] - weights.shape[2]
+    order, mask = order.repeat_interleave(heads, dim=0), mask.repeat_interleave(heads, dim=0)
+    by_query = undo_reorder(weights.flatten(0, 1), order, mask)
+    segment = undo_reorder(by_query[..., past:].transpose(1, 2), order, mask).transpose(1, 2)
+    return torch.cat([by_query[..., :past], segment], dim=-1).unflatten(0, (-1, heads))

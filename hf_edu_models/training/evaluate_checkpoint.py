@@ -19,6 +19,7 @@ from ..data.pretraining import build_nsp_pairs
 from ..data.series import make_windows
 from ..metrics.compute import preprocess_logits_for
 from ..models.configuration_recurrent import EduRecurrentConfig
+from ..models.configuration_transformer_xl import EduTransformerXLConfig
 from ..precision import set_precision
 from ..redaction import clean_value
 from ..run_folder import RESULTS, read_results, read_settings
@@ -143,8 +144,9 @@ def _batch_size(request: EvaluationRequest) -> int:
 
 
 def reads_streams(task: str, model: Any) -> bool:
-    """Whether the hidden state is carried from one block to the next."""
-    return task == "language_modeling" and model.config.model_type == EduRecurrentConfig.model_type
+    """Whether a hidden state or memory is carried from one block to the next."""
+    carried = (EduRecurrentConfig.model_type, EduTransformerXLConfig.model_type)
+    return task == "language_modeling" and model.config.model_type in carried
 
 
 def _encode(

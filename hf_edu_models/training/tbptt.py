@@ -13,7 +13,7 @@ from .trainers import EduTrainer
 
 
 class TruncatedBPTTTrainer(EduTrainer):
-    """Carries the hidden state from batch to batch; gradients stop at the border of a batch.
+    """Carries the hidden state, or the memory of a Transformer-XL, from batch to batch; gradients stop at its border.
 
     The datasets come from `contiguous_streams`, with one stream per row of the global batch (all processes). The
     carried state is saved in checkpoints, and reset at the start of every epoch and evaluation.

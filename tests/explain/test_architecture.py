@@ -4,7 +4,7 @@ import pytest
 from torch import nn
 from typer.testing import CliRunner
 
-from hf_edu_models import EduBertConfig, EduGPTConfig, EduRecurrentConfig, EduTransformerConfig
+from hf_edu_models import EduBertConfig, EduGPTConfig, EduRecurrentConfig, EduTransformerConfig, EduTransformerXLConfig
 from hf_edu_models.auto import LADDER
 from hf_edu_models.cli.commands import app
 from hf_edu_models.explain import config_of, draw_architecture, find_parts
@@ -65,6 +65,11 @@ def test_masks_and_summed_embeddings():
     bert = texts(draw_architecture(find_parts(EduBertConfig()), "title"))
     assert bert.count("+") == 2 and any("every real token is seen" in line for line in bert)
     assert any("look-ahead mask" in line for line in texts(draw_architecture(find_parts(EduGPTConfig()), "title")))
+
+
+def test_the_mask_of_transformer_xl_has_its_memory():
+    drawn = texts(draw_architecture(find_parts(EduTransformerXLConfig()), "title"))
+    assert "memory" in drawn and "8 heads of 64" in drawn and "+" not in drawn  # positions are not added to embeddings
 
 
 def test_the_command(tmp_path):

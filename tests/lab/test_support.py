@@ -51,6 +51,11 @@ def saved(tmp_path_factory):
     ("file", "changes", "message"),
     [
         ("config.json", {"model_type": "llama"}, "cannot run {run}, a llama: it runs edu_feedforward"),
+        (
+            "config.json",
+            {"model_type": "edu_transformer_xl", "architectures": ["EduTransformerXLForCausalLM"]},
+            "cannot run {run}, a edu_transformer_xl: it runs edu_feedforward",
+        ),
         ("config.json", {"architectures": ["EduGPTForDancing"]}, "cannot run EduGPTForDancing of {run}"),
         (
             "config.json",

@@ -25,7 +25,7 @@ SIZES = {
     "N": {AXES["sentences"], BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},  # sentences, or unpadded tokens
     "B": {BATCH, BATCH * CHOICES, BATCH * AXES["sentences"]},
     "T": {1, AXES["sentences"], SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources and sentences, too
-    "S": {SOURCE, LENGTH, LENGTH + 2},
+    "S": {1, SOURCE, LENGTH, LENGTH + 2, LENGTH + SOURCE},  # also the memory and the segment of a Transformer-XL
     "E": {10},
     "D": {4, 6, 9, 12, 18, 24, 42, 72},
     "C": {4, 12, 24},  # choices, or an annotation
@@ -117,6 +117,8 @@ def run_everything():
         model = case.build()
         model.train()(**inputs_for(case), **targets_for(case)).loss.backward()
     CASES["recurrent-ForTimeSeriesPrediction-lags"].build().forecast(torch.randn(BATCH, LENGTH, AXES["features"]))
+    xl = CASES["transformer_xl"].build()
+    xl(random_ids(BATCH, LENGTH), past_key_values=xl(random_ids(BATCH, SOURCE), use_cache=True).past_key_values)
     kernel = CASES["kernel"].build()
     kernel(**inputs_for(CASES["kernel"]), memory_ids=torch.tensor([0, 1]))
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4

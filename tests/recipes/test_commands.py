@@ -13,7 +13,7 @@ from hf_edu_models.training.arguments import section_of
 from hf_edu_models.training.evaluate_checkpoint import EvaluationRequest, arguments_for, collator_of, score_checkpoint
 
 # One run per encoding of a split: pairs, blocks, streams, labelled texts, masked language modelling.
-SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "bert-finetune", "bert-pretrain"]
+SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "transformer-xl", "bert-finetune", "bert-pretrain"]
 
 
 @pytest.fixture(autouse=True)

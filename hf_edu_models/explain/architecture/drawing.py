@@ -218,7 +218,7 @@ def _panels(root: Part) -> list[tuple[Any, Part]]:
     """What is drawn beside the boxes: the first recurrent cell, and each kind of mask."""
     cells = [part for part in root if part.kind.endswith("Cell")]
     found: list[tuple[Any, Part]] = [(_draw_cell, cells[0]), (_draw_unrolled, cells[0])] if cells else []
-    attention = [part for part in root if part.kind == "MultiHeadAttention"]
+    attention = [part for part in root if part.kind in ("MultiHeadAttention", "RelativeAttention")]
     seen = set()
     for part in attention:
         if (part.name, part.is_causal) not in seen:
@@ -325,17 +325,21 @@ def _draw_mask(axis: Any, part: Part, left: float, top: float) -> None:
     kind = "look-ahead mask" if part.is_causal else "every real token is seen"
     axis.text(left, top, f"{part.title}: {kind}", fontsize=9, color=INK, weight="bold", va="center")
     size, count = 0.24, 6
-    is_seen: np.ndarray = np.tri(count, dtype=bool) if part.is_causal else np.ones((count, count), dtype=bool)
-    for row, column in np.ndindex(count, count):
+    memory = 4 if part.kind == "RelativeAttention" else 0  # keys of the segment before
+    keys = memory + count
+    is_seen: np.ndarray = np.tri(count, keys, memory, bool) if part.is_causal else np.ones((count, keys), dtype=bool)
+    for row, column in np.ndindex(count, keys):
         corner = (left + 0.5 + column * size, top - 0.5 - row * size)
-        face = colour(3) if is_seen[row, column] else "#EEEEEE"
+        face = colour(1 if column < memory else 3) if is_seen[row, column] else "#EEEEEE"
         axis.add_patch(
             FancyBboxPatch(corner, size - 0.03, size - 0.03, boxstyle="square,pad=0", facecolor=face, edgecolor="none")
         )
     middle = top - 0.5 - (count - 2) * size / 2
     axis.text(left + 0.3, middle, "queries", rotation=90, fontsize=8, ha="center", va="center")
     below = top - 0.62 - (count - 1) * size
-    axis.text(left + 0.5 + count * size / 2, below, "keys", fontsize=8, ha="center", va="center")
+    for first, last, name in ((0, memory, "memory"), (memory, keys, "keys")):
+        if last > first:
+            axis.text(left + 0.5 + (first + last) * size / 2, below, name, fontsize=8, ha="center", va="center")
 
 
 def _labelled(axis: Any, middle: float, level: float, label: str, face: str, width: float = 0.27) -> None:
