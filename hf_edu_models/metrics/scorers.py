@@ -6,6 +6,7 @@ Both compute the same scores from the same predictions; the end of a run adds co
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -119,7 +120,10 @@ class TranslationScorer(Scorer):
         return translation_scores(predictions, references, self.lowercase, self.tokenize, resamples=0)
 
     def intervals(self, predictions: list[str], references: list[str]) -> dict[str, Any]:
-        return translation_scores(predictions, references, self.lowercase, self.tokenize)
+        scores = translation_scores(predictions, references, self.lowercase, self.tokenize)
+        if self.corpus is None:
+            return scores
+        return scores | exact_match_any(read_column(self.corpus, "source"), predictions, references, self.lowercase)
 
     def rows(self, predictions: list[str], references: list[str]) -> list[dict[str, Any]]:
         sources = read_column(self.corpus, "source")
@@ -151,6 +155,22 @@ def translation_scores(
         is_correct = np.array([a == b for a, b in zip(*texts.values(), strict=True)])
         scores["exact_match_interval"] = _mean_interval(is_correct, resamples)
     return scores
+
+
+def exact_match_any(
+    sources: list[str], predictions: list[str], references: list[str], lowercase: bool = False
+) -> dict[str, float]:
+    """Where sources have several references (rows): the share of sources whose prediction is one of them."""
+    if lowercase:
+        predictions, references = ([text.lower() for text in each] for each in (predictions, references))
+    answers: dict[str, set[str]] = defaultdict(set)
+    for source, reference in zip(sources, references, strict=True):
+        answers[source].add(reference)
+    if len(answers) == len(sources):
+        return {}
+    found = dict(zip(sources, predictions, strict=True))
+    matches = sum(found[source] in allowed for source, allowed in answers.items())
+    return {"exact_match_any": matches / len(answers)}
 
 
 class ClassificationScorer(Scorer):

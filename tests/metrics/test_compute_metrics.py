@@ -27,6 +27,7 @@ from hf_edu_models.data import (
     train_tokenizer,
 )
 from hf_edu_models.metrics import compute_metrics_for, preprocess_logits_for
+from hf_edu_models.metrics.scorers import exact_match_any
 
 
 def prediction(predictions, label_ids):
@@ -62,6 +63,16 @@ def test_translation_is_scored_on_decoded_text():
     assert "tok:char" in upper["bleu_signature"] and "case:lc" in upper["bleu_signature"]
     with pytest.raises(ValueError, match=r"need the tokenizer"):
         compute_metrics_for("translation")
+
+
+def test_a_source_with_several_references_counts_once():
+    sources, references = ["read", "read", "cat", "dog"], ["R IY D", "R EH D", "K AE T", "D AO G"]
+    predictions = ["R EH D", "R EH D", "K AE T", "D OW G"]
+    assert exact_match_any(sources, predictions, references) == {"exact_match_any": 2 / 3}
+    lowered = [text.lower() for text in predictions]
+    assert exact_match_any(sources, lowered, references) == {"exact_match_any": 0.0}
+    assert exact_match_any(sources, lowered, references, lowercase=True) == {"exact_match_any": 2 / 3}
+    assert exact_match_any(["a", "b"], ["x", "y"], ["x", "z"]) == {}  # one reference each: exact_match says it
 
 
 @pytest.mark.parametrize("classes", [2, 3])
