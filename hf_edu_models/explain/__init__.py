@@ -30,6 +30,7 @@ _NAMES = {
     "words.surprisal": ("Divergence", "Surprisal", "compare", "draw_divergence", "draw_surprisal", "surprisal"),
     "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
     "probes.structural": ("ParseResult", "parse_probe", "save_parse_probe", "untrained_copy"),
+    "probes.tasks": ("TaskLayers", "draw_tasks", "probe_tasks", "save_tasks", "senses_as_tags"),
     "probes.tree_pictures": ("draw_parse_probe", "draw_trees"),
     "tokens": ("Tokens", "readable_tokens"),
     "word_tokens": ("encode_words",),

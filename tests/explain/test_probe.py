@@ -121,7 +121,8 @@ def test_the_control_task_can_be_learned_from_distinct_vectors(tmp_path):
 def test_baselines_by_hand():
     train = WordStates(np.zeros((1, 5, 1)), np.array([0, 0, 1, 1, 1]), ["a", "a", "a", "b", "b"])
     test = WordStates(np.zeros((1, 4, 1)), np.array([0, 1, 1, 0]), ["a", "b", "new", "b"])
-    assert baselines(train, test) == (0.5, 0.75)
+    assert baselines(train, test)[:2] == (0.5, 0.75)
+    assert baselines(train, test)[2].tolist() == [0, 1, 1, 1]
 
 
 def test_the_same_seed_gives_the_same_numbers(built):

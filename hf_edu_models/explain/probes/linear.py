@@ -104,7 +104,7 @@ def probe(
         regularization: Strength of the L2 penalty, 1 / C of scikit-learn.
     """
     train_rows, test_rows = split_rows(corpus_or_rows, train_size, test_size, seed)
-    names, label_ids = _label_names(corpus_or_rows, [*train_rows, *test_rows])
+    names, label_ids = label_names(corpus_or_rows, [*train_rows, *test_rows])
     train = collect_states(model, tokenizer, train_rows, label_ids, batch_size)
     test = collect_states(model, tokenizer, test_rows, label_ids, batch_size)
     if len(set(train.labels.tolist())) < 2:
@@ -116,7 +116,7 @@ def probe(
     steps = with_progress(chosen, "probing layers", len(chosen), progress)
     results = [_probe_layer(layer, train, test, controls, **fit) for layer in steps]
     truncated = train.truncated + test.truncated
-    return ProbeResult(results, *baselines(train, test), names, len(train.labels), len(test.labels), truncated)
+    return ProbeResult(results, *baselines(train, test)[:2], names, len(train.labels), len(test.labels), truncated)
 
 
 def _probe_layer(
@@ -190,7 +190,7 @@ def _sample(rows: Any, size: int, rng: np.random.Generator, columns: Sequence[st
     return sample
 
 
-def _label_names(data: Any, rows: Iterable[dict]) -> tuple[list[str], dict[Any, int]]:
+def label_names(data: Any, rows: Iterable[dict]) -> tuple[list[str], dict[Any, int]]:
     """The names of the labels, and the id of each tag as it is in the rows: already an id, or any value."""
     first = next(iter(data.values())) if isinstance(data, Mapping) else data
     feature = (getattr(first, "features", None) or {}).get("tags")
@@ -228,14 +228,16 @@ def control_labels(train: WordStates, test: WordStates, seed: int) -> tuple[np.n
     return tuple(np.array([label_of[spelling] for spelling in split.spellings]) for split in (train, test))
 
 
-def baselines(train: WordStates, test: WordStates) -> tuple[float, float]:
-    """Accuracy of the majority label, and of each word's majority label."""
+def baselines(train: WordStates, test: WordStates) -> tuple[float, float, np.ndarray]:
+    """Accuracy of the majority label, and of each word's majority label; the labels that the latter predicts."""
     majority = Counter(train.labels.tolist()).most_common(1)[0][0]
     by_word: dict[str, Counter] = {}
     for spelling, label in zip(train.spellings, train.labels.tolist(), strict=True):
         by_word.setdefault(spelling, Counter())[label] += 1
-    predictions = [by_word[word].most_common(1)[0][0] if word in by_word else majority for word in test.spellings]
-    return float((test.labels == majority).mean()), float((test.labels == np.array(predictions)).mean())
+    predictions = np.array(
+        [by_word[word].most_common(1)[0][0] if word in by_word else majority for word in test.spellings]
+    )
+    return float((test.labels == majority).mean()), float((test.labels == predictions).mean()), predictions
 
 
 def check_probe_path(path: str | os.PathLike) -> Path:
