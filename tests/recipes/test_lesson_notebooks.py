@@ -62,6 +62,9 @@ def check_outcome(name, results, quick):
         assert max(curve[0] for curve in results.values()) < 0.2
         assert min(curve[-1] for curve in results.values()) > (0.7 if quick else 0.9)
         assert results["skip-gram, window 2"][3] > results["skip-gram, window 5"][3] + 0.1  # after 90 steps
+    elif name == "06_seq2seq":
+        turned, straight = results["reversed, 64 units"], results["as written, 64 units"]
+        assert turned > straight + 0.2 and turned > results["reversed, 16 units"] + 0.2
     elif name == "07_bahdanau":
         assert results["with attention"] > results["without attention"] + (0.05 if quick else 0.2)
     else:
@@ -130,6 +133,9 @@ MISTAKES = {
     ),
     "word_vectors 2": lambda counts: counts / counts.sum(),
     "word_vectors 3": lambda vectors, a, b, c: (vectors @ (vectors[b] - vectors[a] + vectors[c])).argmax(),
+    "seq2seq 1": lambda num_layers, hidden_size: num_layers * hidden_size,
+    "seq2seq 2": lambda i, length, is_reversed: 2 * i if is_reversed else length,
+    "seq2seq 3": lambda step, state, start, end, max_tokens: [int(step(start, state)[0].argmax())] * max_tokens,
     "bahdanau 1": lambda s, h, W, U, v: (W @ s + h @ U.T) @ v,
     "bahdanau 2": lambda scores, h: scores @ h,
     "bahdanau 3": "flatter",
