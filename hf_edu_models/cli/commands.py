@@ -22,6 +22,7 @@ from . import (
     lab,
     ladder,
     predict,
+    probe_text,
     push,
     serve,
     train,
@@ -61,6 +62,7 @@ app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)
 app.command()(predict.predict)
 app.command()(forecast.forecast)
 app.command()(encode.encode)
+app.command()(probe_text.probe_text)
 app.command()(draw.draw)
 app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")

@@ -31,6 +31,7 @@ _NAMES = {
     "probes.linear": ("ProbeResult", "draw_probe", "probe", "save_probe"),
     "probes.structural": ("ParseResult", "parse_probe", "save_parse_probe", "untrained_copy"),
     "probes.tasks": ("TaskLayers", "draw_tasks", "probe_tasks", "save_tasks", "senses_as_tags"),
+    "probes.texts": ("TextProbe", "TextProbes", "probe_texts"),
     "probes.tree_pictures": ("draw_parse_probe", "draw_trees"),
     "tokens": ("Tokens", "readable_tokens"),
     "word_tokens": ("encode_words",),

@@ -27,6 +27,7 @@ VERBS = {
     "translate",
     "card",
     "predict",
+    "probe-text",
     "check",
     "push",
     "convert",
