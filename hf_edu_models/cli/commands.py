@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from . import (
+    benchmark,
     card,
     check,
     convert,
@@ -56,6 +57,7 @@ app.command("data")(data.show_corpus)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []})(
     train.train
 )
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(benchmark.benchmark)
 app.command()(evaluate.evaluate)
 app.command()(generate.generate)
 app.command("translate", help=generate.TRANSLATE_HELP)(generate.generate)

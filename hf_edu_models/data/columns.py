@@ -43,7 +43,8 @@ KNOWN = {
         ),
         *("headline", "title"),
     ),
-    "text_pair": ("text_pair", "sentence2", "hypothesis", "question2"),
+    # WSC asks whether a pronoun means a noun, two spans of its text.
+    "text_pair": ("text_pair", "sentence2", "hypothesis", "question2", ("span2_text", "span1_text")),
     "label": (
         *("label", "labels", "score", "stars", "category", "class", "topic", "sentiment", "intent", "emotion"),
         *("rating", "target"),
@@ -54,6 +55,8 @@ KNOWN = {
     "date": ("date", "timestamp", "datetime", "time"),
     "values": ("values",),
 }
+# A passage and a query with a placeholder; the answers are words of the passage, whose places are looked up.
+_CLOZE = {"context": "passage", "question": "query", "answers": ("answers", "passage")}
 # What is made of several columns is a list, but for these: their columns are joined into one text.
 _JOINED = ("text", "text_pair", "context")
 # Choices in columns of their own: answer0, answer1, ...
@@ -231,6 +234,8 @@ def _languages(available: list[str], languages: list[str] | None) -> dict[str, A
 def known_column(name: str, available: list[str]) -> Any:
     """The column or columns of a name among `available`, in any case."""
     spelling = {column.lower(): column for column in reversed(available)} | {column: column for column in available}
+    if {"passage", "query", "answers"} <= spelling.keys() and name in _CLOZE:  # ReCoRD, RuCoS
+        return _CLOZE[name]
     for candidate in KNOWN.get(name, ()):
         if isinstance(candidate, str) and candidate in spelling:
             return spelling[candidate]
@@ -240,6 +245,8 @@ def known_column(name: str, available: list[str]) -> Any:
         return spelling["question"]  # of a multiple choice
     if name == "text_pair" and "question" in spelling and known_column("text", available) in ("sentence", "passage"):
         return spelling["question"]  # QNLI, BoolQ: does the text answer it?
+    if name == "text_pair" and known_column("text", available) == spelling.get("paragraph"):  # MultiRC
+        return ("question", "answer") if {"question", "answer"} <= spelling.keys() else None
     if name == "choices":
         found = {column: _CHOICE.fullmatch(column) for column in available}
         numbered = sorted((int(match[2]), column) for column, match in found.items() if match)

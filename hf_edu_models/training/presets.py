@@ -8,6 +8,10 @@ from typing import Any
 import yaml
 
 _COMMON = "common"  # the section that all recipes share
+_EXTENDS, _SUITES = (
+    "extends",
+    "suites",
+)  # the file below this one; the benchmarks that report a preset, and their scores
 _NOTES = ("published", "license_of_data", "get_data")  # facts about the data, not settings
 
 
@@ -43,6 +47,15 @@ def preset_names(section: str | None = None) -> list[str]:
     return names if section is None else [name for name in names if section in _sections(name)]
 
 
+def suites() -> dict[str, dict[str, list[str]]]:
+    """The benchmarks: of each one its presets, and the scores of them whose mean it reports."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for name in preset_names():
+        for suite, scores in (_read(name).get(_SUITES) or {}).items():
+            found.setdefault(suite, {})[name] = scores
+    return found
+
+
 def load_preset(name: str, section: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Settings and notes of a preset for a recipe."""
     sections = _sections(name) if name in preset_names() else {}
@@ -58,13 +71,18 @@ def load_preset(name: str, section: str) -> tuple[dict[str, Any], dict[str, Any]
 
 def _sections(name: str) -> dict[str, Any]:
     """Sections of a preset file, merged over those of the file that it extends."""
-    content = yaml.safe_load((recipes_folder() / "presets" / f"{name}.yaml").read_text("utf-8"))
-    base = content.pop("extends", None)
+    content = _read(name)
+    content.pop(_SUITES, None)
+    base = content.pop(_EXTENDS, None)
     if base is None:
         return content
     changes = content.pop(_COMMON, None) or {}
     merged = {section: _merge(settings or {}, changes) for section, settings in _sections(base).items()}
     return _merge(merged, content)
+
+
+def _read(name: str) -> dict[str, Any]:
+    return yaml.safe_load((recipes_folder() / "presets" / f"{name}.yaml").read_text("utf-8"))
 
 
 def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

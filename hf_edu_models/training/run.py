@@ -75,8 +75,7 @@ def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, ar
     SIGTERM with 143. `HF_EDU_TRACEBACK=1` shows the traceback.
     """
     try:
-        with explain_sigterm():
-            _run_locked(main, *parse_arguments(recipe, argv, arguments_class(main)))
+        run_recipe(main, recipe, argv)
     except (ValueError, OSError, StrictDataclassError, RunStopped, KeyboardInterrupt) as error:
         if os.environ.get("HF_EDU_TRACEBACK"):
             raise
@@ -84,6 +83,13 @@ def launch(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, ar
         message = "interrupted; the same command with --resume continues" if is_interrupt else _message(error)
         Console(stderr=True).print(Text(f"{Path(recipe).name}: {message}", style="red"), soft_wrap=True)
         sys.exit(130 if is_interrupt else 3 if isinstance(error, RunStopped) else 2)
+
+
+def run_recipe(main: Callable[[RecipeArguments, RunArguments], Any], recipe: str, argv: list[str] | None) -> None:
+    """Run a recipe; an error is raised."""
+    try:
+        with explain_sigterm():
+            _run_locked(main, *parse_arguments(recipe, argv, arguments_class(main)))
     finally:
         cpu_kernels.disable()
 

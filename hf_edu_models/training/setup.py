@@ -123,6 +123,8 @@ def task_of(corpus: Any) -> str:
 
 def _has_labels(dataset: Any) -> bool:
     columns = [name for name in ("label", "tags") if name in dataset.column_names]
+    if "answers" in dataset.column_names and not any(each["text"] for each in read_column(dataset, "answers")):
+        return False
     return all(any(value not in (-1, None) for value in read_column(dataset, name)) for name in columns)
 
 

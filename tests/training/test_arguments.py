@@ -19,6 +19,7 @@ from hf_edu_models.run_folder import SETTINGS, read_settings
 from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets, recipe_files
 from hf_edu_models.training.arguments import PretrainingArguments, RecipeArguments, arguments_class, settings_of
 from hf_edu_models.training.run import command, launch, start_run
+from hf_edu_models.training.setup import corpus_for
 
 RECIPE = "2015_bahdanau.py"
 BASE = {
@@ -438,6 +439,14 @@ HUB_COLUMNS = {
     "copa": ("premise", "choice1", "choice2", "question", "idx", "label"),
     "wic": ("word", "sentence1", "sentence2", "start1", "start2", "end1", "end2", "idx", "label"),
     "terra": ("premise", "hypothesis", "idx", "label"),
+    "multirc": ("paragraph", "question", "answer", "idx", "label"),
+    "wsc": ("text", "span1_index", "span2_index", "span1_text", "span2_text", "idx", "label"),
+    "rcb": ("premise", "hypothesis", "verb", "negation", "idx", "label"),
+    "parus": ("premise", "choice1", "choice2", "question", "idx", "label"),
+    "muserc": ("paragraph", "question", "answer", "idx", "label"),
+    "russe": ("word", "sentence1", "sentence2", "start1", "start2", "end1", "end2", "gold_sense1", "idx", "label"),
+    "rwsd": ("text", "span1_index", "span2_index", "span1_text", "span2_text", "idx", "label"),
+    "danetqa": ("question", "passage", "idx", "label"),
 }
 
 
@@ -452,5 +461,26 @@ def test_the_preset_of_a_benchmark_finds_its_columns(preset, monkeypatch):
     args, _ = parse_arguments("recipes/2019_bert_finetune.py", ["--use_cpu", "--preset", preset])
     corpus = load_corpus(args.dataset, **args.corpus)
     assert args.dataset_config == preset and set(corpus) == {"train", "validation"}
-    two = {"context", "choices"} if preset == "copa" else {"text", "text_pair"}
+    two = {"context", "choices"} if preset in ("copa", "parus") else {"text", "text_pair"}
     assert set(corpus["train"].column_names) == two | {"label"}
+
+
+@pytest.mark.parametrize("preset", ["record", "rucos"])
+def test_a_query_with_a_placeholder_is_a_question_and_its_answers_are_found_in_the_passage(preset, monkeypatch):
+    passage = "Ada met Ida in Rome. Ida left."
+    rows = {"passage": [passage] * 2, "query": ["@placeholder left", "In @placeholder"], "idx": [0, 1]}
+    rows |= {"entities": [["Ada", "Ida", "Rome"]] * 2, "answers": [["Ida", "Eva"], ["Rome"]]}
+    hidden = rows | {"answers": [[], []]}
+    splits = {"train": rows, "validation": rows, "test": hidden}
+    types = datasets.Features(
+        passage=datasets.Value("string"), query=datasets.Value("string"), idx=datasets.Value("int64"),
+        entities=datasets.List(datasets.Value("string")), answers=datasets.List(datasets.Value("string")),
+    )  # fmt: skip
+    loaded = {split: datasets.Dataset.from_dict(each, features=types) for split, each in splits.items()}
+    monkeypatch.setattr("datasets.load_dataset", lambda *arguments, **options: datasets.DatasetDict(loaded))
+    args, _ = parse_arguments("recipes/2019_bert_finetune.py", ["--use_cpu", "--preset", preset])
+    corpus = corpus_for(args, ["question_answering"])
+    assert set(corpus) == {"train", "validation"}  # no answers, no split
+    for row, answer in zip(corpus["train"], ("Ida", "Rome"), strict=True):
+        (text,), (start,) = row["answers"]["text"], row["answers"]["answer_start"]  # Eva is not in the passage
+        assert text == answer and passage[start : start + len(text)] == answer
