@@ -25,11 +25,11 @@ from transformers import (
 from .auto import reads_documents
 from .batching import map_by_length
 from .checkpoints import length_limit, load_as, load_config, load_tokenizer, reads_text, saved_class
-from .data.collators import DataCollatorForDocuments
+from .data.collators import DataCollatorForDocuments, DataCollatorForWindows
 from .data.columns import check_columns, join_columns, known_column
 from .data.local_files import EXTENSIONS, TEXTS, load_local
 from .data.pretraining import IS_NEXT
-from .data.row_encoders import encode_documents, encode_multiple_choice
+from .data.row_encoders import encode_classification, encode_documents, encode_multiple_choice
 from .data.sentences import cut_sentences
 from .generation import find_device
 from .pipelines import EduQuestionAnsweringPipeline
@@ -127,8 +127,16 @@ class TextClassifier(Predictor):
         return [self._read(logits) for logits in self.forward(self.collate(rows))]
 
     def collate(self, rows: list[Row]) -> Mapping[str, Any]:
+        if getattr(self.model.config, "window_stride", None) is not None:
+            return DataCollatorForWindows(self.tokenizer)([self._windows(row) for row in rows])
         pairs = [[row[name] for name in ("text", "text_pair") if row.get(name)] for row in rows]
         return DataCollatorWithPadding(self.tokenizer)([self.encode(*texts) for texts in pairs])
+
+    def _windows(self, row: Row) -> Row:
+        columns = {name: [row[name]] for name in ("text", "text_pair") if row.get(name)}
+        stride = self.model.config.window_stride
+        encoded = encode_classification(columns, self.tokenizer, self.max_length, window_stride=stride)
+        return {name: values[0] for name, values in encoded.items()}
 
     def _read(self, logits: Tensor) -> Row:
         config = self.model.config

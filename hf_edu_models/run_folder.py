@@ -17,6 +17,7 @@ from typing import Any
 import yaml
 
 RESULTS, SETTINGS, PREDICTIONS, STATE = "results.json", "settings.yaml", "predictions.jsonl", "trainer_state.json"
+PHRASES = "phrases.txt"  # what was masked together in pre-training with --masking phrases, a phrase a line
 UNFINISHED = ".unfinished"  # the subfolder in which a checkpoint is written before it is renamed into place
 LOCK = ".lock"  # held by the process that writes to the folder, whose number and machine it contains
 _CHECKPOINT = re.compile(r"checkpoint-(\d+)")
@@ -67,6 +68,17 @@ def read_settings(run: str | os.PathLike) -> dict[str, Any]:
 def write_settings(run: str | os.PathLike, settings: dict[str, Any]) -> None:
     with explain_full_disk(run):
         write_atomically(Path(run) / SETTINGS, yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def read_phrases(file: str | os.PathLike) -> list[str]:
+    """The phrases of a file, or of a run's folder, a phrase a line."""
+    file = Path(file) / PHRASES if Path(file).is_dir() else Path(file)
+    if not file.is_file():
+        raise FileNotFoundError(f"{file} does not exist; give a file with a phrase a line")
+    phrases = [line.strip() for line in file.read_text("utf-8").split("\n") if line.strip()]
+    if not phrases:
+        raise ValueError(f"{file} has no phrase; write one a line")
+    return phrases
 
 
 def log_history(run: str | os.PathLike) -> list[dict[str, Any]]:

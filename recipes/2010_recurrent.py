@@ -17,6 +17,10 @@ states of any pre-trained model, which stays frozen: ELMo, BERT, CoVe (a transla
 
     python recipes/2010_recurrent.py --preset wnut17 --features runs/elmo-wikitext
     python recipes/2010_recurrent.py --preset wnut17 --features runs/bert_pretrain-texts --model feature_mix=sum4
+
+Cross-view training (Clark et al. 2018): a tenth of the tags, and all other sentences without them.
+
+    python recipes/2010_recurrent.py --preset pos --train_size 1254 --unlabelled universal_dependencies
 """
 
 from transformers import (
@@ -30,12 +34,14 @@ from hf_edu_models import EduRecurrentConfig
 from hf_edu_models.data import collator_for, contiguous_streams, encode_corpus
 from hf_edu_models.metrics import compute_metrics_for, preprocess_logits_for
 from hf_edu_models.training import (
+    CrossViewArguments,
+    CrossViewTrainer,
     EduTrainer,
-    FeatureArguments,
     ProfessorForcingTrainer,
     TruncatedBPTTTrainer,
     continued_texts,
     corpus_for,
+    cross_view_options,
     features_for,
     finish_run,
     label_settings,
@@ -46,7 +52,7 @@ from hf_edu_models.training import (
     tokenizer_for,
 )
 
-Arguments = FeatureArguments
+Arguments = CrossViewArguments
 
 
 def main(args, training_args):
@@ -61,6 +67,8 @@ def main(args, training_args):
         trainings["language_modeling"] = train_with_professor
     run = start_run(args, training_args, task, corpus)
     tokenizer = tokenizer_for(args, corpus, rung="recurrent")
+    if args.unlabelled is not None and task != "token_classification":
+        raise ValueError(f"--unlabelled is for taggers; {args.dataset} is for {task}: leave it out")
     trainings[task](run, corpus, tokenizer, args.model)
 
 
@@ -138,7 +146,8 @@ def train_tagger(run, corpus, tokenizer, settings):
 
 def train_on_labels(run, task, model, corpus, tokenizer, compute_metrics):
     encoded = encode_corpus(corpus, tokenizer, task=task, max_length=run.args.max_length, num_proc=run.args.num_proc)
-    trainer = EduTrainer(
+    is_cross_view = run.args.unlabelled is not None
+    trainer = (CrossViewTrainer if is_cross_view else EduTrainer)(
         model=model,
         args=run.training_args,
         train_dataset=encoded["train"],
@@ -146,6 +155,7 @@ def train_on_labels(run, task, model, corpus, tokenizer, compute_metrics):
         data_collator=collator_for(task, tokenizer),
         processing_class=tokenizer,
         compute_metrics=compute_metrics,
+        **(cross_view_options(run.args, tokenizer) if is_cross_view else {}),
     )
     trainer.train(resume_from_checkpoint=run.checkpoint)
     finish_run(run, trainer, task, corpus, encoded, tokenizer)

@@ -8,6 +8,8 @@ The columns of the dataset choose the head: `sst2`, `cola` (one text), `mrpc`, `
 (regression), `goemotions` (multi-label), `wnut17`, `pos` (token classification), `squad` (question answering), `swag`,
 `copa` (multiple choice). `--init-from` takes the folder of a run, or published weights after `hf-edu convert`.
 
+`--window_stride 64` reads a text that is longer than `--max_length` in overlapping windows, and pools their states.
+
 Fine-tuning takes few epochs with a small learning rate; the best checkpoint by the task's main score is kept.
 """
 
@@ -23,6 +25,7 @@ from hf_edu_models.data import collator_for, encode_corpus
 from hf_edu_models.metrics import compute_metrics_for
 from hf_edu_models.training import (
     EduTrainer,
+    FineTuningArguments,
     corpus_for,
     finish_run,
     label_settings,
@@ -31,7 +34,10 @@ from hf_edu_models.training import (
     start_run,
     task_of,
     tokenizer_for,
+    window_options,
 )
+
+Arguments = FineTuningArguments
 
 HEADS = {
     "classification": AutoModelForSequenceClassification,  # [CLS] -> classes, or a number
@@ -47,8 +53,7 @@ def main(args, training_args):
     run = start_run(args, training_args, task, corpus)
 
     tokenizer = tokenizer_for(args, corpus, rung="bert")
-    # A long context is split into windows that overlap by a third.
-    options = {"stride": args.max_length // 3} if task == "question_answering" else {}
+    options = window_options(args, training_args, task, tokenizer)  # a long text is read in several windows
     encoded = encode_corpus(corpus, tokenizer, task=task, max_length=args.max_length, num_proc=args.num_proc, **options)
 
     settings = {"max_position_embeddings": args.max_length} | args.model

@@ -4,6 +4,7 @@
     python recipes/2019_bert_pretrain.py --preset wikitext
     python recipes/2019_bert_pretrain.py --preset wikitext --objective masked_lm   # without next sentence prediction
     python recipes/2019_bert_pretrain.py --preset wikitext --masking words         # all subwords of a word or none
+    python recipes/2019_bert_pretrain.py --preset wikitext --masking phrases       # all words of a phrase (ERNIE)
     python recipes/2019_bert_pretrain.py --preset wikitext --masking spans         # several words in a row (SpanBERT)
 
 MLM: a bidirectional model would see the token that it has to predict, so tokens are masked. Of the 15% to predict, 80%
@@ -27,6 +28,7 @@ from hf_edu_models.training import (
     filled_masks,
     finish_run,
     launch,
+    masking_options,
     model_for,
     pairs_for,
     start_run,
@@ -55,12 +57,7 @@ def main(args, training_args):
         args=training_args,
         train_dataset=encoded["train"],
         eval_dataset=encoded["validation"],
-        data_collator=DataCollatorForPreTraining(
-            tokenizer,
-            mlm_probability=args.mlm_probability,
-            masking=args.masking,
-            whole_word_mask=args.whole_word_mask,
-        ),
+        data_collator=DataCollatorForPreTraining(tokenizer, **masking_options(args, corpus, training_args.output_dir)),
         processing_class=tokenizer,
         compute_metrics=compute_metrics_for(args.objective),
         preprocess_logits_for_metrics=preprocess_logits_for(args.objective),

@@ -27,7 +27,7 @@ from hf_edu_models.training.checkpointing import replace_files, replace_folder, 
 from hf_edu_models.training.resumable_batches import SeededCollator
 from hf_edu_models.training.run import describe_run, launch, print_results, start_run
 from hf_edu_models.training.samples import filled_masks
-from hf_edu_models.training.setup import corpus_for, model_for, pairs_for, tokenizer_for
+from hf_edu_models.training.setup import corpus_for, masking_options, model_for, pairs_for, tokenizer_for
 from hf_edu_models.training.termination import RunTerminated, defer_sigterm
 
 # Trainer's options that this loop implements; any other raises an error.
@@ -55,12 +55,7 @@ def main(args, training_args):
     )
     tokenizer = tokenizer_for(args, corpus, rung="bert")
     pairs = pairs_for(args, corpus, tokenizer)
-    mask = DataCollatorForPreTraining(
-        tokenizer,
-        mlm_probability=args.mlm_probability,
-        masking=args.masking,
-        whole_word_mask=args.whole_word_mask,
-    )
+    mask = DataCollatorForPreTraining(tokenizer, **masking_options(args, corpus, training_args.output_dir))
     config = EduBertConfig.for_tokenizer(tokenizer, **{"max_position_embeddings": args.max_length} | args.model)
     model = model_for(AutoModelForPreTraining, config, args)
 

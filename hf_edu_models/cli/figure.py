@@ -129,7 +129,7 @@ def transformer_variants(
     run_sweep(name, variants(quick, dataset), train_translator, folder, seeds, out)
 
 
-@app.command("nsp", help="BERT with and without next sentence prediction (Devlin et al. 2019, Table 5).")
+@app.command("nsp", help="BERT with and without NSP, and left-to-right (Devlin et al. 2019, Table 5).")
 @app.command("masking", help="Masking strategies of BERT (Devlin et al. 2019, Table 8).")
 def bert_variants(
     context: typer.Context,

@@ -39,10 +39,26 @@ class DataCollatorForDocuments:
                 input_ids[row, number, : len(sentence)] = torch.as_tensor(sentence)
                 attention_mask[row, number, : len(sentence)] = 1
         batch = {"input_ids": input_ids, "attention_mask": attention_mask}
+        if "token_type_ids" in features[0]:
+            batch["token_type_ids"] = token_types = torch.zeros_like(input_ids)
+            for row, feature in enumerate(features):
+                for number, types in enumerate(feature["token_type_ids"]):
+                    token_types[row, number, : len(types)] = torch.as_tensor(types)
         if "labels" in features[0]:
             batch["labels"] = torch.tensor([feature["labels"] for feature in features])
         is_torch = (return_tensors or self.return_tensors) == "pt"
         return batch if is_torch else {name: value.numpy() for name, value in batch.items()}
+
+
+@dataclass
+class DataCollatorForWindows(DataCollatorWithPadding):
+    """Batches of texts; of texts that are lists of windows, (B, W, T)."""
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, Any]:
+        first = features[0]["input_ids"]
+        if len(first) and hasattr(first[0], "__len__"):
+            return DataCollatorForDocuments(self.tokenizer, self.return_tensors)(features)
+        return super().__call__(features)
 
 
 @dataclass

@@ -2,11 +2,12 @@
 
 Paper: Devlin et al. 2019, arXiv:1810.04805, Section 3.1 (Task #1) and Appendix A.1.
 Spans: Joshi et al. 2020 (SpanBERT), arXiv:1907.10529, Section 3.1; without its span boundary objective.
+Phrases and names: Sun et al. 2019 (ERNIE), arXiv:1904.09223, Section 3.2; a list of them instead of a parser.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,8 +15,9 @@ from transformers import DataCollatorForLanguageModeling
 
 from .labels import IGNORE_INDEX
 from .normalization import continuation_table
+from .phrases import PhraseTable
 
-MASKINGS = ("tokens", "words", "spans")
+MASKINGS = ("tokens", "words", "phrases", "spans")
 _SPAN_PROBABILITY, _LONGEST_SPAN = 0.2, 10  # SpanBERT's p and l_max, in words: 3.8 on average
 
 
@@ -27,23 +29,28 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
     too, and random tokens are never special tokens. `next_sentence_label` passes through.
 
     Args:
-        masking: What is masked together: `tokens` one by one, `words` (as `whole_word_mask=True`), or `spans` of words.
+        masking: What is masked together: `tokens` one by one, `words` (as `whole_word_mask=True`), `phrases`: words,
+            and words that are one of `phrases`; or `spans` of words.
+        phrases: The phrases as text, such as those of `find_phrases`.
     """
 
     masking: str = "tokens"
+    phrases: Sequence[str] = ()
 
     def __post_init__(self):
         if self.masking not in MASKINGS:
             raise ValueError(f"masking must be one of {', '.join(MASKINGS)}; got {self.masking!r}")
         if self.whole_word_mask and self.masking == "tokens":
             self.masking = "words"
+        if (self.masking == "phrases") != bool(self.phrases):
+            raise ValueError('masking="phrases" needs phrases=[...], the phrases as text, and other maskings take none')
         whole_word_mask = self.whole_word_mask
         self.whole_word_mask = False  # or the parent would overwrite the three probabilities
         super().__post_init__()
         self.whole_word_mask = whole_word_mask
         if not self.mlm:
             raise ValueError("DataCollatorForPreTraining masks; for mlm=False use DataCollatorForLanguageModeling")
-        self._is_special, self._continues_word, self._regular_ids = None, None, None
+        self._is_special, self._continues_word, self._regular_ids, self._table = None, None, None, None
 
     def get_generator(self, seed: int):
         import torch
@@ -78,10 +85,12 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
         if self.masking == "spans":
             return self._choose_spans(special, self._continues_word[inputs], positions)
         draw = torch.rand(inputs.shape, generator=self.generator)  # (B, T)
-        if self.masking == "words":
-            # Every subword uses the random number of the first subword of its word.
+        if self.masking in ("words", "phrases"):
+            # Every subword uses the random number of the first subword of its word, or of its phrase.
             starts = ~self._continues_word[inputs] | special
             starts[:, 0] = True
+            if self.masking == "phrases":
+                starts = self._phrase_starts(inputs, special, starts)
             draw = draw.gather(1, positions.masked_fill(~starts, 0).cummax(dim=1).values)  # (B, T)
         return (draw < self.mlm_probability) & ~special, positions
 
@@ -98,6 +107,21 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
                 first[row, start:end] = start
         return chosen, first
 
+    def _phrase_starts(self, inputs, special, starts):
+        """The starts of words that do not continue a phrase."""
+        starts = starts.clone()
+        for row, (ids, *flags) in enumerate(
+            zip(inputs.tolist(), special.tolist(), self._continues_word[inputs].tolist(), strict=True)
+        ):
+            for run in _neighbours(_find_words(*flags)):
+                sizes = self._table.group([tuple(ids[start:end]) for start, end in run])
+                first = 0
+                for size in sizes:
+                    for start, _ in run[first + 1 : first + size]:
+                        starts[row, start] = False
+                    first += size
+        return starts
+
     def _make_tables(self) -> None:
         import torch
 
@@ -107,7 +131,10 @@ class DataCollatorForPreTraining(DataCollatorForLanguageModeling):
         special = torch.zeros(size, dtype=torch.bool)
         special[torch.tensor(self.tokenizer.all_special_ids)] = True
         if self.masking != "tokens":
-            self._continues_word = torch.tensor(continuation_table(self.tokenizer))
+            continues = continuation_table(self.tokenizer)
+            self._continues_word = torch.tensor(continues)
+            if self.masking == "phrases":
+                self._table = PhraseTable(self.phrases, self.tokenizer, continues)
         self._regular_ids = torch.arange(size)[~special]
         self._is_special = special
 
@@ -144,6 +171,18 @@ def draw_spans(words: list[tuple[int, int]], budget: float, generator: Any = Non
             yield start, end
         if budget <= 0:
             return
+
+
+def _neighbours(words: list[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
+    """Runs of words without a special token between them."""
+    run: list[tuple[int, int]] = []
+    for word in words:
+        if run and run[-1][1] != word[0]:
+            yield run
+            run = []
+        run.append(word)
+    if run:
+        yield run
 
 
 def _find_words(special: list[bool], continues: list[bool]) -> list[tuple[int, int]]:

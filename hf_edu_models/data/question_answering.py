@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from .row_encoders import truncate_texts
+
 NOT_CONTEXT = (-1, -1)
 
 
@@ -24,7 +26,7 @@ def encode_question_answering(
             f"max_length {max_length} has no room for a question and a stride of {stride}; use a smaller stride"
         )
     windows = tokenizer(
-        _truncate_questions(batch["question"], tokenizer, min(longest, max_question_length)),
+        truncate_texts(batch["question"], tokenizer, min(longest, max_question_length)),
         batch["context"],
         truncation="only_second",
         max_length=max_length,
@@ -44,14 +46,6 @@ def encode_question_answering(
         for name, value in zip(extra, values, strict=True):
             extra[name].append(value)
     return rows | extra
-
-
-def _truncate_questions(questions: list[str], tokenizer: Any, longest: int) -> list[str]:
-    """Questions of at most `longest` tokens, so that every window has tokens of the context."""
-    questions = [question.strip() for question in questions]
-    encoded = tokenizer(questions, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
-    ends = [offsets[longest - 1][1] if len(offsets) > longest else None for offsets in encoded["offset_mapping"]]
-    return [question[:end] for question, end in zip(questions, ends, strict=True)]
 
 
 def answer_positions(offsets: list[tuple[int, int]], answers: dict[str, list]) -> tuple[int, int]:

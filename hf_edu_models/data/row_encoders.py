@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from .labels import IGNORE_INDEX
@@ -20,10 +21,20 @@ def encode_translation(
 
 
 def encode_classification(
-    batch: dict[str, list], tokenizer: Any, max_length: int | None = None, num_labels: int | None = None
+    batch: dict[str, list],
+    tokenizer: Any,
+    max_length: int | None = None,
+    num_labels: int | None = None,
+    window_stride: int | None = None,
 ) -> dict[str, list]:
-    """Texts or pairs with `labels`: a class, a number, or, with `num_labels`, a multi-hot vector."""
-    encoded = dict(tokenizer(batch["text"], batch.get("text_pair"), **_truncation(max_length)))
+    """Texts or pairs with `labels`: a class, a number, or, with `num_labels`, a multi-hot vector.
+
+    With `window_stride` a row has a list of windows of at most `max_length` tokens, which overlap by that many.
+    """
+    if window_stride is None:
+        encoded = dict(tokenizer(batch["text"], batch.get("text_pair"), **_truncation(max_length)))
+    else:
+        encoded = _windows(batch["text"], batch.get("text_pair"), tokenizer, max_length, window_stride)
     if "label" not in batch:
         return encoded
     if num_labels is None:
@@ -106,6 +117,34 @@ def _unflatten(values: list, counts: list[int]) -> list[list]:
         rows.append(values[start : start + count])
         start += count
     return rows
+
+
+def _windows(
+    texts: list[str], pairs: list[str] | None, tokenizer: Any, max_length: int | None, stride: int
+) -> dict[str, list]:
+    """Lists of windows of each text; the second text of a pair is in all of them, of at most half their length."""
+    if max_length is None:
+        raise ValueError("window_stride needs max_length, the length of a window")
+    length = max_length - tokenizer.num_special_tokens_to_add(pair=pairs is not None)
+    # Each window must have at least one token that the window before did not have.
+    longest_pair = min(length // 2, length - stride - 1) if pairs else 0
+    if stride < 0 or length - longest_pair - stride < 1 or (pairs and longest_pair < 1):
+        raise ValueError(f"max_length {max_length} has no room for a window_stride of {stride}; use a smaller one")
+    if pairs is not None:
+        pairs = truncate_texts(pairs, tokenizer, longest_pair)
+    encoded = tokenizer(
+        texts, pairs, truncation="only_first", max_length=max_length, stride=stride, return_overflowing_tokens=True
+    )
+    counts = Counter(encoded.pop("overflow_to_sample_mapping"))
+    return {name: _unflatten(values, [counts[row] for row in range(len(texts))]) for name, values in encoded.items()}
+
+
+def truncate_texts(texts: list[str], tokenizer: Any, longest: int) -> list[str]:
+    """Texts of at most `longest` tokens."""
+    texts = [text.strip() for text in texts]
+    encoded = tokenizer(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    ends = [offsets[longest - 1][1] if len(offsets) > longest else None for offsets in encoded["offset_mapping"]]
+    return [text[:end] for text, end in zip(texts, ends, strict=True)]
 
 
 def _truncation(max_length: int | None) -> dict[str, Any]:

@@ -1,9 +1,11 @@
 """Small BERT models for the sweeps over masking strategies and next sentence prediction (NSP).
 
 Every variant reads the same pairs in the same order; one setting of the masking or of the loss differs. The no-NSP
-variant drops the NSP loss and keeps everything else (Devlin et al. 2019, Section 5.1). All are scored on the same
-held-out pairs with the same masked tokens (80-10-10), and then fine-tuned: on `stories` to classify whether two
-sentences come from the same story, or on a given classification corpus.
+variant drops the NSP loss and keeps everything else (Devlin et al. 2019, Section 5.1). The left-to-right variant is an
+`edu_gpt` of the same sizes that predicts each next token of the same pairs. It stays left-to-right in fine-tuning and
+classifies by the last token: [CLS], the first one, would see nothing. The others are scored on the same held-out
+pairs with the same masked tokens (80-10-10). Then all are fine-tuned: on `stories` to classify whether two sentences
+come from the same story, or on a given classification corpus.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ BASE = {
     "batch_size": 32,
     "config": {"hidden_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 192},
     "next_sentence": True,
+    "left_to_right": False,
     "mask": 0.8,
     "random": 0.1,
 }
@@ -47,11 +50,13 @@ def masking_variants(quick: bool = False, dataset: str | None = None, downstream
 
 
 def nsp_variants(quick: bool = False, dataset: str | None = None, downstream: str | None = None) -> list[Variant]:
-    """Devlin et al. 2019, Table 5: MLM and NSP, or MLM alone."""
-    return [
-        Variant(name, _settings(quick, dataset, downstream, next_sentence=has_nsp))
-        for name, has_nsp in (("with NSP", True), ("no NSP", False))
-    ]
+    """Devlin et al. 2019, Table 5: MLM and NSP, MLM alone, or a left-to-right language model."""
+    changes: dict[str, dict[str, Any]] = {
+        "with NSP": {},
+        "no NSP": {"next_sentence": False},
+        "left-to-right, no NSP": {"next_sentence": False, "left_to_right": True},
+    }
+    return [Variant(name, _settings(quick, dataset, downstream, **change)) for name, change in changes.items()]
 
 
 def _settings(quick: bool, dataset: str | None, downstream: str | None, **change: Any) -> dict[str, Any]:
@@ -74,7 +79,9 @@ def pretrain_bert(settings: dict[str, Any], seed: int, folder: Path) -> dict[str
     model = new_bert(settings, tokenizer)
     seconds = _pretrain(model, tokenizer, pairs["train"], settings, seed, folder)
     held_out = pairs["test"]
-    scores = mlm_scores(model, tokenizer, held_out.select(range(min(_MAX_TEST_PAIRS, len(held_out)))))
+    scores = {}
+    if not settings["left_to_right"]:  # its next tokens are no masked tokens
+        scores = mlm_scores(model, tokenizer, held_out.select(range(min(_MAX_TEST_PAIRS, len(held_out)))))
     downstream = _downstream_corpus(settings, corpus)
     if downstream is not None:
         scores["downstream_accuracy"] = _fine_tune(folder, tokenizer, downstream, settings, seed)
@@ -100,6 +107,12 @@ def new_bert(settings: dict[str, Any], tokenizer: Any) -> Any:
     from ..models.modeling_bert import EduBertForMaskedLM, EduBertForPreTraining
 
     sizes = settings["config"] | {"max_position_embeddings": 2 * settings["max_length"]}
+    if settings["left_to_right"]:
+        from ..models.configuration_gpt import EduGPTConfig
+        from ..models.modeling_gpt import EduGPTForCausalLM
+
+        # Layer norm as in BERT, after each sublayer.
+        return EduGPTForCausalLM(EduGPTConfig.for_tokenizer(tokenizer, **sizes, norm_first=False))
     config = EduBertConfig.for_tokenizer(tokenizer, **sizes)
     return (EduBertForPreTraining if settings["next_sentence"] else EduBertForMaskedLM)(config)
 
@@ -111,12 +124,17 @@ def _pretrain(model: Any, tokenizer: Any, pairs: Any, settings: dict[str, Any], 
 
     if not settings["next_sentence"]:
         pairs = pairs.remove_columns("next_sentence_label")
-    masking = {"mask_replace_prob": settings["mask"], "random_replace_prob": settings["random"]}
+    if settings["left_to_right"]:
+        pairs = pairs.remove_columns("token_type_ids")
+        collator = collator_for("language_modeling", tokenizer)
+    else:
+        masking = {"mask_replace_prob": settings["mask"], "random_replace_prob": settings["random"]}
+        collator = collator_for("pretraining", tokenizer, seed=seed, **masking)
     trainer = Trainer(
         model=model,
         args=TrainingArguments(**sweep_arguments(settings, seed, folder), weight_decay=0.01),
         train_dataset=pairs.select(range(min(settings["pairs"], len(pairs)))),
-        data_collator=collator_for("pretraining", tokenizer, seed=seed, **masking),
+        data_collator=collator,
         processing_class=tokenizer,
     )
     seconds = trainer.train().metrics["train_runtime"]

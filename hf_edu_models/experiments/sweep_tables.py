@@ -16,7 +16,7 @@ SWEEP_TITLES = {
     "positions": "Sinusoidal or learned positions",
     "scores": "Energy functions of attention",
     "masking": "BERT's masking strategy ([MASK] - same - random token, %)",
-    "nsp": "BERT with and without next sentence prediction",
+    "nsp": "BERT with and without next sentence prediction, and left-to-right",
 }
 SWEEP_SCORES = {
     "reversal": ("perplexity", "bleu"),

@@ -30,6 +30,9 @@ class EduBertConfig(EduConfig):
         mlm_weight, nsp_weight: of the two losses of pre-training; the paper's is their sum (Appendix A.2).
         head_aggregation: how the outputs of the heads are combined: `project`, as in the paper, `concat` or `mean`.
         head_diversity_weight: weight of a penalty in training for heads that attend to the same positions; 0 for none.
+        window_stride: tokens that neighbouring windows of a long text share, in fine-tuning and in `hf-edu predict`;
+            None cuts a text at the maximum length.
+        window_pooling: how a classifier combines the windows of a text: `mean` or `max`.
         tasks: of `EduBertForMultiTask`, by name. `task` is classification or token_classification; `labels` the names
             of the classes, or None for a number; `problem_type` as in transformers; `weight` that of the loss.
     """
@@ -77,6 +80,8 @@ class EduBertConfig(EduConfig):
     nsp_weight: float | int = 1.0
     head_aggregation: str = "project"
     head_diversity_weight: float | int = 0.0
+    window_stride: int | None = None
+    window_pooling: str = "mean"
     tasks: dict | None = None
     tie_word_embeddings: bool = True
     bos_token_id: int | None = None
@@ -86,6 +91,12 @@ class EduBertConfig(EduConfig):
         super().validate_architecture()
         check_heads(self)
         check_choice("position_init", self.position_init, _POSITION_INITS)
+        check_choice("window_pooling", self.window_pooling, ("mean", "max"))
+        if self.window_stride is not None and not 0 <= self.window_stride < self.max_position_embeddings:
+            raise ValueError(
+                f"window_stride must be at least 0 and below the {self.max_position_embeddings} positions, got "
+                f"{self.window_stride}"
+            )
         for name, task in (self.tasks or {}).items():
             check_task(name, task)
 

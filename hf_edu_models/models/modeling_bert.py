@@ -6,7 +6,7 @@ Paper: Devlin, Chang, Lee & Toutanova 2019, arXiv:1810.04805.
 Differs from the paper: the layer before the MLM softmax, and its tie to the token embeddings, are as in the authors'
 code; in training the softmax is computed only for tokens that have a label.
 
-Shapes: B batch, T length, D hidden size, V vocabulary, C choices.
+Shapes: B batch, T length, D hidden size, V vocabulary, C choices, W windows.
 """
 
 from dataclasses import dataclass
@@ -50,6 +50,7 @@ from .blocks_transformer_stack import (
     positions_of,
     run_self_attention,
 )
+from .blocks_windows import flatten_windows, has_windows, pool_windows
 from .configuration_bert import EduBertConfig
 
 
@@ -330,7 +331,21 @@ class EduBertForNextSentencePrediction(BertWithLinearHead):
 
 
 class EduBertForSequenceClassification(BertWithLinearHead):
-    """One label, several labels or a number for a text or a pair of texts."""
+    """One label, several labels or a number for a text or a pair of texts.
+
+    A text that is longer than the positions may be given as windows, inputs of shape (B, W, T); the pooled states of
+    its windows are pooled once more (`window_pooling`).
+    """
+
+    def predict(self, *inputs, **kwargs) -> tuple[Tensor, BaseModelOutputWithPooling]:
+        if not has_windows(inputs[0], inputs[-1]):
+            return super().predict(*inputs, **kwargs)
+        if self.training and self.config.head_diversity_weight:
+            raise ValueError("head_diversity_weight is for texts of one window; set it to 0")
+        windows, is_window = flatten_windows(inputs)
+        outputs = self.model(*windows, **kwargs, return_dict=True)  # one row for each window
+        states = pool_windows(outputs.pooler_output, is_window, self.config.window_pooling)  # (B, D)
+        return self.classifier(self.dropout(states)), outputs
 
     def loss(self, logits: Tensor, labels: Tensor, num_items_in_batch=None) -> Tensor:
         return classification_loss(logits, labels, self.config, num_items_in_batch)

@@ -5,8 +5,12 @@ from __future__ import annotations
 from ..lazy import lazy_names
 
 _HOMES = {
+    "CrossViewArguments": "arguments",
+    "CrossViewTrainer": "cross_view",
+    "cross_view_options": "cross_view",
     "DocumentArguments": "arguments",
     "FeatureArguments": "arguments",
+    "FineTuningArguments": "arguments",
     "MultiTaskArguments": "arguments",
     "PretrainingArguments": "arguments",
     "RecipeArguments": "arguments",
@@ -43,8 +47,10 @@ _HOMES = {
     "nearest_words": "samples",
     "corpus_for": "setup",
     "label_settings": "setup",
+    "masking_options": "setup",
     "model_for": "setup",
     "pairs_for": "setup",
+    "window_options": "setup",
     "task_of": "setup",
     "token_ids": "setup",
     "tokenizer_for": "setup",

@@ -126,7 +126,14 @@ class PretrainingArguments(RecipeArguments):
         "pretraining", "pretraining: masked language modelling and next sentence prediction; masked_lm: only the first."
     )
     masking: str = _option(
-        "tokens", "What is masked together: tokens (one by one), words (all subwords), or spans of words (SpanBERT)."
+        "tokens",
+        "What is masked together: tokens (one by one), words (all subwords), phrases (words and whole phrases, ERNIE), "
+        "or spans of words (SpanBERT).",
+    )
+    phrases: str | None = _option(
+        None,
+        "With --masking phrases: file with a phrase or name a line; by default words of the train split that occur "
+        "together more often than by chance.",
     )
     whole_word_mask: bool = _option(False, "Mask all subwords of a word together, as --masking words.")
     mlm_probability: float = _option(0.15, "Fraction of the tokens to predict.")
@@ -141,8 +148,28 @@ class PretrainingArguments(RecipeArguments):
             raise ValueError(f"objective must be one of {', '.join(_OBJECTIVES)}; got {self.objective!r}")
         if self.masking not in MASKINGS:
             raise ValueError(f"masking must be one of {', '.join(MASKINGS)}; got {self.masking!r}")
+        if self.phrases is not None and self.masking != "phrases":
+            raise ValueError(f"--phrases is for --masking phrases, got --masking {self.masking}")
         if not 0 < self.mlm_probability < 1:
             raise ValueError(f"mlm_probability must be above 0 and below 1, got {self.mlm_probability}")
+
+
+@dataclass
+class FineTuningArguments(RecipeArguments):
+    """Further arguments for fine-tuning BERT."""
+
+    window_stride: int | None = _option(
+        None,
+        "Classification: read a text that is longer than --max_length in windows that share N tokens, and pool them "
+        "(--model window_pooling=mean or max), instead of cutting it.",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.window_stride is not None and not 0 <= self.window_stride < self.max_length:
+            raise ValueError(
+                f"window_stride must be at least 0 and below max_length {self.max_length}, got {self.window_stride}"
+            )
 
 
 @dataclass
@@ -193,6 +220,28 @@ class FeatureArguments(RecipeArguments):
         super().__post_init__()
         if self.features is not None and self.init_from is not None:
             raise ValueError("--features starts a new model, and --init-from has its own features; give one of them")
+
+
+@dataclass
+class CrossViewArguments(FeatureArguments):
+    """Further arguments for recurrent models, whose taggers may learn from text without tags."""
+
+    unlabelled: str | None = _option(
+        None,
+        "Cross-view training of a bidirectional tagger: a dataset whose words have no tags, or whose tags are not "
+        "read; with --train_size, the same dataset as --dataset.",
+    )
+    unlabelled_size: int | None = _option(None, "With --unlabelled: number of its rows.")
+    unlabelled_weight: float = _option(1.0, "With --unlabelled: weight of the loss on text without tags.")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unlabelled_weight <= 0:
+            raise ValueError(f"unlabelled_weight must be above 0, got {self.unlabelled_weight}")
+        if self.unlabelled_size is not None and self.unlabelled_size < 1:
+            raise ValueError(f"unlabelled_size must be at least 1, got {self.unlabelled_size}")
+        if self.unlabelled is None and self.unlabelled_size is not None:
+            raise ValueError("--unlabelled_size needs --unlabelled, which names the dataset")
 
 
 @dataclass

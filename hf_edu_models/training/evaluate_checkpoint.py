@@ -22,7 +22,7 @@ from ..models.configuration_recurrent import EduRecurrentConfig
 from ..models.configuration_transformer_xl import EduTransformerXLConfig
 from ..precision import set_precision
 from ..redaction import clean_value
-from ..run_folder import RESULTS, read_results, read_settings
+from ..run_folder import RESULTS, read_phrases, read_results, read_settings
 from ..tasks import TASKS, task_of_class
 from .arguments import RecipeArguments, RunArguments
 from .evaluation import Scored, evaluate_split
@@ -175,6 +175,8 @@ def collator_of(task: str, tokenizer: Any, request: EvaluationRequest) -> Any:
     """The collator with the masking options of the run."""
     settings = read_settings(request.checkpoint)
     options = {name: settings[name] for name in TASKS[task].collator_options if name in settings}
+    if options.get("masking") == "phrases":
+        options["phrases"] = read_phrases(request.checkpoint)
     return collator_for(task, tokenizer, **options)
 
 

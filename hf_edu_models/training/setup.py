@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,13 +20,15 @@ from ..checkpoints import (
 from ..data.columns import column_names, is_stream, label_names, plan_columns, read_column
 from ..data.corpora import load_corpus
 from ..data.notes import note
+from ..data.phrases import find_phrases
 from ..data.pretraining import build_nsp_pairs
 from ..data.tokenization import train_tokenizer
 from ..data.word_vectors import plain_words
 from ..manifest import check_undamaged
 from ..models.configuration_base import unknown_setting
+from ..run_folder import PHRASES, read_phrases, write_atomically
 from ..tasks import TASKS
-from .arguments import PretrainingArguments, RecipeArguments
+from .arguments import FineTuningArguments, PretrainingArguments, RecipeArguments, RunArguments
 
 _MAX_CUT = 1_000  # rows of a validation or test split that is cut from train without being asked for
 _STREAMED_TASKS = ("language_modeling", "documents", "translation")
@@ -160,6 +163,41 @@ def pairs_for(args: PretrainingArguments, corpus: Any, tokenizer: Any) -> dict[s
     }
 
 
+def masking_options(args: PretrainingArguments, corpus: Any, folder: Any) -> dict[str, Any]:
+    """Options of the masking collator; the phrases that it masks are written into the run's folder."""
+    options = {name: getattr(args, name) for name in ("mlm_probability", "masking", "whole_word_mask")}
+    if args.masking != "phrases":
+        return options
+    if args.phrases is not None:
+        phrases = read_phrases(args.phrases)
+    else:
+        if is_stream(corpus["train"]):
+            raise ValueError("--masking phrases counts the words of the train split; give --phrases FILE to a stream")
+        rows = read_column(corpus["train"], "text" if "text" in corpus["train"].column_names else "sentences")
+        phrases = find_phrases(row if isinstance(row, str) else " ".join(row) for row in rows)
+        if not phrases:
+            raise ValueError("no words occur together often enough to be phrases; give --phrases FILE, or more text")
+    write_atomically(Path(folder) / PHRASES, "\n".join(phrases) + "\n")
+    return options | {"phrases": phrases}
+
+
+def window_options(args: FineTuningArguments, training_args: RunArguments, task: str, tokenizer: Any) -> dict[str, Any]:
+    """Options of the encoder for texts that are longer than `--max_length`: windows that overlap."""
+    if task == "question_answering" and args.window_stride is None:
+        return {"stride": args.max_length // 3}
+    if args.window_stride is None:
+        return {}
+    if task != "classification":
+        raise ValueError(
+            f"--window_stride is for the classification of texts; {args.dataset} is for {task}: leave it out"
+        )
+    if training_args.max_tokens:
+        raise ValueError("--max_tokens counts a text of several windows as one; leave it out with --window_stride")
+    tokenizer.model_max_length = args.max_length  # the length of a window, also for new texts
+    args.model["window_stride"] = args.window_stride
+    return {"window_stride": args.window_stride}
+
+
 def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrainedModel:
     """A new model, or the one of `--init-from` with this head; `--model` then changes everything but sizes."""
     _check_names(config, args.model)
@@ -170,7 +208,7 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
         raise ValueError(
             f"{args.init_from} is a {own.model_type}, but this recipe trains a {config.model_type}; use its own recipe"
         )
-    names = ("id2label", "label2id", "problem_type", "tasks")
+    names = ("id2label", "label2id", "problem_type", "tasks", "window_stride")
     _set(own, {name: getattr(config, name) for name in names if hasattr(config, name)})
     _check_lengths(own, args)
     sizes = _shapes(auto_class, own)

@@ -351,8 +351,8 @@ def test_the_collator_rejects_what_transformers_rejects(bert_tokenizer):
         DataCollatorForPreTraining(bert_tokenizer, mlm=False)
     with pytest.raises(ValueError, match=r"should not exceed 1"):
         DataCollatorForPreTraining(bert_tokenizer, mask_replace_prob=0.8, random_replace_prob=0.3)
-    with pytest.raises(ValueError, match=r"masking must be one of tokens, words, spans; got 'phrases'"):
-        DataCollatorForPreTraining(bert_tokenizer, masking="phrases")
+    with pytest.raises(ValueError, match=r"masking must be one of tokens, words, phrases, spans; got 'lines'"):
+        DataCollatorForPreTraining(bert_tokenizer, masking="lines")
     char = train_tokenizer(["abc def"], "char", 30, rung="bert")
     with pytest.raises(ValueError, match=r"where words begin"):
         DataCollatorForPreTraining(char, whole_word_mask=True)([{"input_ids": [5, 6, 7]}])

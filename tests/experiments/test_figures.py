@@ -219,7 +219,7 @@ def flat(settings, prefix=""):
         (sweep_translation.heads_variants, {"config.num_attention_heads"}),
         (sweep_translation.positions_variants, {"config.position_embedding_type"}),
         (sweep_pretraining.masking_variants, {"mask", "random"}),
-        (sweep_pretraining.nsp_variants, {"next_sentence"}),
+        (sweep_pretraining.nsp_variants, {"next_sentence", "left_to_right"}),
     ],
 )
 @pytest.mark.parametrize("quick", [True, False])
@@ -252,6 +252,22 @@ def test_mlm_scores_use_the_same_masked_tokens(stories, next_sentence):
         model.lm_head.decoder.bias.zero_()
     uniform = sweep_pretraining.mlm_scores(model, tokenizer, pairs)
     assert uniform["mlm_loss"] == pytest.approx(math.log(len(tokenizer)), rel=1e-5)
+
+
+def test_the_left_to_right_variant_has_the_same_sizes_and_sees_no_future(stories):
+    _, tokenizer = stories
+    bert, *_, left_to_right = (
+        sweep_pretraining.new_bert(variant.settings, tokenizer).eval() for variant in sweep_pretraining.nsp_variants()
+    )
+    for name in (*sweep_pretraining.BASE["config"], "norm_first"):
+        assert getattr(bert.config, name) == getattr(left_to_right.config, name)
+    ids = tokenizer("one sentence and another one", return_tensors="pt")["input_ids"]
+    changed = ids.clone()
+    changed[:, 4:] = tokenizer.mask_token_id
+    found = [model(input_ids=each)[0][:, :4] for model in (left_to_right,) for each in (ids, changed)]
+    torch.testing.assert_close(*found)
+    both = [bert(input_ids=each).prediction_logits[:, :4] for each in (ids, changed)]
+    assert not torch.allclose(*both)
 
 
 def test_fine_tuning_pairs_have_true_labels_and_are_not_adjacent(stories):
