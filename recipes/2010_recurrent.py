@@ -7,7 +7,7 @@
     python recipes/2010_recurrent.py --preset pos               # bidirectional tagger; also wnut17
 
 The columns of the dataset choose the head: text alone a language model, labels a classifier, tags a tagger. A language
-model can be fine-tuned as a classifier with gradual unfreezing (ULMFiT, Howard & Ruder 2018):
+model can be fine-tuned as a classifier with gradual unfreezing (as in ULMFiT, which `2018_ulmfit.py` trains whole):
 
     python recipes/2010_recurrent.py --preset sst2 --init-from runs/recurrent-wikitext --unfreeze-every 0.5
 

@@ -23,6 +23,7 @@ from .presets import load_preset, preset_names
 from .teacher_forcing import check_schedule
 
 _OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
+OF_DATASET = ("dataset_config", "task", "columns", "source", "target", "data_options")  # of this one, not of another
 _MIXED_PRECISION = ("auto", "no", "bf16")
 
 
@@ -245,6 +246,48 @@ class CrossViewArguments(FeatureArguments):
 
 
 @dataclass
+class UlmfitArguments(RecipeArguments):
+    """Further arguments for the stages before a classifier."""
+
+    general_lm: list[str] | None = _option(
+        None, "Options of the general language model, as name=value: dataset=wikitext num_train_epochs=2."
+    )
+    target_lm: list[str] | None = _option(
+        None,
+        "Options of its fine-tuning on texts of the task, as name=value; without a dataset of its own it reads the "
+        "texts of --dataset.",
+    )
+    classify_only: bool = _option(
+        False, "--init-from is a language model of the task's texts already: train the classifier alone."
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.general_lm = _stage_options("general_lm", self.general_lm)
+        self.target_lm = _stage_options("target_lm", self.target_lm)
+        if self.init_from is None and "dataset" not in self.general_lm:
+            raise ValueError(
+                "the general language model needs text; give --general_lm dataset=NAME, or a trained one with "
+                "--init-from RUN"
+            )
+        if self.classify_only and self.init_from is None:
+            raise ValueError("--classify_only needs --init-from, which names the language model")
+        if self.new_weights and not self.classify_only:
+            raise ValueError("--new_weights would forget the language models; give --classify_only too")
+
+
+def _stage_options(name: str, pairs: list[str] | None) -> dict[str, Any]:
+    """The options of a stage: those of the preset, then those of the command line, which may have another dataset."""
+    options: dict[str, Any] = {}
+    for pair in pairs or []:
+        new = named_values(name, [pair])
+        if "dataset" in new and "dataset" in options:
+            options = {key: value for key, value in options.items() if key not in OF_DATASET}
+        options |= new
+    return options
+
+
+@dataclass
 class DocumentArguments(RecipeArguments):
     """Further arguments for models that read documents."""
 
@@ -395,7 +438,7 @@ def parse_arguments(
     dataset = flag_value(argv, "dataset")
     if dataset and "dataset" in settings:
         notes = notes if _is_data_of(preset, settings, dataset) else {}
-        for name in ("dataset_config", "task", "columns", "source", "target", "data_options"):
+        for name in OF_DATASET:
             settings.pop(name, None)  # it belongs to the preset's own dataset
     if "--streaming" in argv:  # its only epoch is the whole run
         settings = {"eval_strategy": "steps", "eval_steps": 500, "save_strategy": "steps"} | settings

@@ -62,7 +62,7 @@ def build_parser(file: Path, classes: tuple[type, ...], show_all: bool = False) 
     short = {target: f"--{name}" for name, target in _ALIASES.items()}
     shown = _shown(classes)
     for action in parser._actions:
-        if action.dest in ("columns", "data_options", "model"):
+        if action.dest in ("columns", "data_options", "model", "general_lm", "target_lm"):
             action.__class__ = argparse._ExtendAction  # the flag can be repeated, as those of `hf-edu` are
         if action.dest in short and action.option_strings[0].startswith(f"--{action.dest}"):
             action.option_strings = [*action.option_strings, short[action.dest]]

@@ -161,19 +161,24 @@ def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Pa
     # settings.yaml alone is left by a run that ended before its first checkpoint; it may be overwritten.
     has_run = (folder / RESULTS).exists() or bool(list_checkpoints(folder))
     if has_run and args.overwrite:
-        for entry in folder.iterdir():
-            if entry.name != LOCK:
-                shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+        delete_run(folder)
     elif has_run and not args.resume:
         raise ValueError(
             f"{folder} already has a run; --resume continues it, --overwrite deletes it, --output_dir chooses another "
             "folder"
         )
     elif has_run:
-        _check_same_settings(read_settings(folder), settings_of(args, training_args), folder)
+        check_same_settings(read_settings(folder), settings_of(args, training_args), folder)
 
 
-def _check_same_settings(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
+def delete_run(folder: Path) -> None:
+    """Delete what is in a run's folder."""
+    for entry in folder.iterdir():
+        if entry.name != LOCK:
+            shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()
+
+
+def check_same_settings(before: dict[str, Any], now: dict[str, Any], folder: Path) -> None:
     for name in sorted((before.keys() | now.keys()) - _MAY_CHANGE):
         if before.get(name) != now.get(name):
             raise ValueError(
