@@ -7,7 +7,7 @@ from transformers.utils.generic import can_return_tuple
 from .blocks_checks import check_logits_to_keep
 from .blocks_generation import SearchedGeneration
 from .blocks_losses import head_output, lm_loss_and_logits, shift_labels
-from .blocks_recurrent_step import RecurrentStepper
+from .blocks_recurrent_step import PlainSteps, RecurrentStepper
 from .blocks_search import Stepper
 
 
@@ -66,4 +66,10 @@ class CausalLMHead(SearchedGeneration):
         mask = None if mask is None else mask[::num_beams]
         outputs = self.model(prompts, mask, use_cache=True, return_dict=True)
         logits, cache = self.lm_head(outputs.last_hidden_state[:, -1]), outputs.past_key_values
-        return RecurrentStepper(logits, cache, num_beams, self.model.embed_tokens, self.model.advance, self.lm_head)
+        states, seen = [cache.state(layer) or () for layer in range(len(cache))], cache.get_seq_length()
+        steps = self.fast_steps(num_beams * len(prompts)) or PlainSteps(self.model.advance)
+        return RecurrentStepper(steps, states, self.model.embed_tokens, self.lm_head, prompts, num_beams, logits, seen)
+
+    def fast_steps(self, rows: int):
+        """`self.model.advance` faster, or None where only that will do."""
+        return None

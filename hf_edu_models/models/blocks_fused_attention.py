@@ -20,17 +20,15 @@ from .blocks_recurrent import State
 
 
 class SourceProjection(NamedTuple):
-    """Source and weights as the loop reads them.
+    """The source as the loop reads it.
 
     Args:
         score_keys: (B, S, A), the annotations prepared for scoring.
         cell_inputs: (B, S, G), the annotations times the cell's input weights.
-        step_weights: the weights of one step as one matrix.
     """
 
     score_keys: Tensor
     cell_inputs: Tensor
-    step_weights: StepWeights
 
 
 def project_source(decoder: nn.Module, annotations: Tensor) -> SourceProjection | None:
@@ -49,11 +47,16 @@ def project_source(decoder: nn.Module, annotations: Tensor) -> SourceProjection 
     if not torch.is_grad_enabled():
         keys = score.fused.transform_keys(keys)
     cell_inputs = F.linear(annotations, cell.input_weight[:, -annotations.shape[-1] :])  # (B, S, G)
-    return SourceProjection(keys, cell_inputs, score.fused.step_weights(score, cell))
+    return SourceProjection(keys, cell_inputs)
 
 
 def attend_fused(
-    decoder: nn.Module, embeddings: Tensor, state: State, source: SourceProjection, source_mask: Tensor | None
+    decoder: nn.Module,
+    embeddings: Tensor,
+    state: State,
+    source: SourceProjection,
+    step_weights: StepWeights,
+    source_mask: Tensor | None,
 ) -> tuple[Tensor, Tensor, State]:
     """`decoder` over all target positions: states (B, T, D), weights (B, T, S) and the last state."""
     cell = decoder.cell
@@ -62,7 +65,7 @@ def attend_fused(
     run = FusedAttentionLoop.apply if torch.is_grad_enabled() else _run_without_gradient
     forms, keys, values = (FUSED_CELLS[type(cell).__name__], decoder.score.fused), source.score_keys, source.cell_inputs
     inputs = (gate_inputs, keys, values, source_mask, hidden, cell_state)
-    states, cell_states, weights = run(*forms, *inputs, *source.step_weights)
+    states, cell_states, weights = run(*forms, *inputs, *step_weights)
     last = (states[:, -1],) if cell_states is None else (states[:, -1], cell_states[:, -1])
     return states, weights, last
 

@@ -6,7 +6,7 @@ products then took half of the time. A copy costs as much as a few steps and is 
 layer lives and the weights are the same.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,18 +22,18 @@ _MAX_KEPT = 2**26  # larger models are copied at each call
 
 
 class Copy(NamedTuple):
-    """The weights of a layer in the layout for so many rows, and what they were copied from."""
+    """Weights of a module in the layout for so many rows, and what they were copied from."""
 
     layout: int
-    version: int
+    versions: list[int]
     sums: Tensor
     weight: Tensor
 
 
-_copies: WeakKeyDictionary[nn.Module, Copy] = WeakKeyDictionary()
+_copies: WeakKeyDictionary[nn.Module, dict[str, Copy]] = WeakKeyDictionary()
 
 
-def can_pack(linears: list[nn.Module], rows: int) -> bool:
+def can_pack(linears: Iterable[nn.Module], rows: int) -> bool:
     """Whether other layouts pay for so many rows, and this torch has the operators, which are private."""
     weights = _weights(linears)
     if 1 < rows < _MIN_ROWS or not weights or sum(weight.numel() for weight in weights) > _MAX_NUMBERS:
@@ -46,14 +46,17 @@ def can_pack(linears: list[nn.Module], rows: int) -> bool:
     return rows == 1 or (has_operators and torch.backends.mkldnn.is_available())
 
 
-def can_keep(linears: list[nn.Module]) -> bool:
+def can_keep(linears: Iterable[nn.Module]) -> bool:
     """Whether copies of these layers may be kept for the next call. Inference tensors do not count their changes."""
     weights = _weights(linears)
     return sum(weight.numel() for weight in weights) <= _MAX_KEPT and not any(map(torch.is_inference, weights))
 
 
-def _weights(modules: list[nn.Module]) -> list[Tensor]:
-    return [module.weight for module in modules if isinstance(module, nn.Linear)]
+def _weights(modules: Iterable[nn.Module]) -> list[Tensor]:
+    """The matrices of all modules but embeddings."""
+    readers = [module for module in modules if not isinstance(module, nn.Embedding)]
+    owned = [weight for module in readers for weight in module._parameters.values()]
+    return [weight for weight in owned if weight is not None and weight.ndim == 2]
 
 
 def read_linear(module: nn.Module, rows: int = 0, is_kept: bool = False) -> Function:
@@ -63,7 +66,18 @@ def read_linear(module: nn.Module, rows: int = 0, is_kept: bool = False) -> Func
     weight, bias = module.weight, module.bias
     if not rows:
         return lambda states: F.linear(states, weight, bias)
-    packed = _copy(module, rows) if is_kept else _arrange(weight, rows)
+    return read_matrix(module, "weight", [weight], bias, rows, is_kept)
+
+
+def read_matrix(
+    owner: nn.Module, name: str, weights: list[Tensor], bias: Tensor | None, rows: int, is_kept: bool
+) -> Function:
+    """x W^T + b as a function of x (rows, I), where W is `weights`, one below the other.
+
+    Args:
+        owner, name: for how long the copy is kept, and what it is called.
+    """
+    packed = _copy(owner, name, weights, rows) if is_kept else _arrange(weights, rows)
     if rows == 1:
         return read_columns(packed, bias, rows)
     multiply = torch.ops.mkldnn._linear_pointwise.default
@@ -88,21 +102,26 @@ def read_columns(columns: Tensor, bias: Tensor | None, rows: int) -> Function:
     return lambda states: bag(columns, every, start, no, is_sum, no, states[0])[0].add_(bias)
 
 
-def _arrange(weight: Tensor, rows: int) -> Tensor:
-    weight = weight.detach()
+def _arrange(weights: list[Tensor], rows: int) -> Tensor:
+    weight = weights[0].detach() if len(weights) == 1 else torch.cat([weight.detach() for weight in weights])
     return weight.t().contiguous() if rows == 1 else torch.ops.mkldnn._reorder_linear_weight(weight, rows)
 
 
-def _copy(module: nn.Linear, rows: int) -> Tensor:
+def _copy(owner: nn.Module, name: str, weights: list[Tensor], rows: int) -> Tensor:
     """The weights in the layout for `rows` rows: those of the last call, if they have not changed since.
 
-    A change through `weight.data` is not counted, so sums of all rows and all columns, of their bits as whole numbers,
-    are compared too.
+    A change through `weight.data` is not counted, so W v is compared, too, where the elements of v all differ. A change
+    too small to be seen there is as small in a result.
     """
-    bits = module.weight.detach().view(torch.int64 if module.in_features % 2 == 0 else torch.int32)
-    layout, version, sums = rows.bit_length(), module.weight._version, torch.cat([bits.sum(dim=1), bits.sum(dim=0)])
-    copy = _copies.get(module)
-    is_same = copy is not None and (copy.layout, copy.version) == (layout, version)
+    layout, versions = rows.bit_length(), [weight._version for weight in weights]
+    sums = torch.cat([_sum_rows(weight.detach()) for weight in weights])
+    copies = _copies.setdefault(owner, {})
+    copy = copies.get(name)
+    is_same = copy is not None and (copy.layout, copy.versions) == (layout, versions)
     if copy is None or not is_same or not torch.equal(copy.sums, sums):
-        copy = _copies[module] = Copy(layout, version, sums, _arrange(module.weight, rows))
+        copy = copies[name] = Copy(layout, versions, sums, _arrange(weights, rows))
     return copy.weight
+
+
+def _sum_rows(weight: Tensor) -> Tensor:
+    return torch.mv(weight, torch.linspace(1, 2, weight.shape[1], dtype=weight.dtype))

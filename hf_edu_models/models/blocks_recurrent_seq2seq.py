@@ -10,9 +10,11 @@ from transformers.utils.generic import ModelOutput, can_return_tuple, merge_with
 from .blocks_cache import RecurrentCache, open_cache
 from .blocks_checks import check_and_embed
 from .blocks_dropout import Dropout
+from .blocks_fast_recurrent import reader
 from .blocks_masks import boolean_mask
 from .blocks_packing import reject_packing
 from .blocks_recurrent import RecurrentStack, State
+from .blocks_recurrent_step import PlainSteps
 from .blocks_seq2seq import embed_decoder_inputs
 from .blocks_state_checks import check_rows
 
@@ -115,8 +117,17 @@ class RecurrentSeq2SeqModel:
         source = self.check_source(encoder_outputs, attention_mask)
         return {"source": source, "source_mask": boolean_mask(attention_mask, source.last_hidden_state.shape[1])}
 
+    def steps(self, source: ModelOutput, source_mask: Tensor | None, num_beams: int):
+        """The decoder for the searches of `blocks_search.py`; the source has one row for each beam."""
+        read = reader(self.decoder, len(source.last_hidden_state))
+        if read is not None and self.config.recurrent_implementation == "fused":
+            steps = self.decoder.fast_steps(read, source, source_mask, num_beams)
+            if steps is not None:
+                return steps
+        return PlainSteps(self.advance, {"source": source, "source_mask": source_mask})
+
     def advance(self, embeddings: Tensor, states: list[State], source: ModelOutput, source_mask: Tensor | None):
-        """Features for the softmax layer and new states, for the searches of `blocks_search.py`."""
+        """Features for the softmax layer and new states."""
         implementation = self.config.recurrent_implementation
         features, _, _, states = self.decoder(embeddings, states, source, source_mask, None, implementation)
         return features, states

@@ -1,6 +1,7 @@
 """The recurrent models as `Stepper`s: the search calls the layers directly, without cache objects and model outputs."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,60 +14,78 @@ from .blocks_recurrent import State
 from .blocks_search import Stepper
 
 
+class PlainSteps:
+    """A model's own layers, where `blocks_fast_recurrent.py` has no form of them.
+
+    Args:
+        advance: from embeddings (rows, 1, E), states and source to features of the softmax layer and new states.
+        source: what `advance` needs of each row besides, such as encoder outputs.
+    """
+
+    def __init__(self, advance: Callable, source: dict | None = None):
+        self.advance, self.source = advance, source or {}
+
+    def __call__(self, embeddings: Tensor, states: list[State]) -> tuple[Tensor, list[State]]:
+        features, states = self.advance(embeddings[:, None], states, **self.source)
+        return features[:, -1], states
+
+    def keep(self, rows: Tensor) -> None:
+        self.source = {name: _select_rows(value, rows) for name, value in self.source.items()}
+
+
 class RecurrentStepper(Stepper):
     """A model whose past is one state for each layer.
 
     Args:
-        logits: (N, V), after the prompt.
-        cache: the states after the prompt, with a row for each sentence or for each beam.
-        advance: from embeddings (rows, 1, E), states and source to the features of the softmax layer and new states.
-        source: what `advance` needs of each row besides, such as encoder outputs.
+        steps: from embeddings (rows, E) and states to features of the softmax layer and new states.
+        states: with a row for each sentence or for each beam.
+        prompts: token ids (N, P) to be read.
+        logits: (N, V), if the prompts have been read.
+        seen_tokens: how many tokens the states have read.
     """
 
     def __init__(
         self,
-        logits: Tensor,
-        cache: RecurrentCache,
-        num_beams: int,
+        steps: Any,
+        states: list[State],
         embed_tokens: nn.Module,
-        advance: Callable,
         lm_head: nn.Module,
-        source: dict | None = None,
+        prompts: Tensor,
+        num_beams: int,
+        logits: Tensor | None = None,
+        seen_tokens: int = 0,
     ):
-        self.logits, self.beams = logits, num_beams
-        self.states: list[State] = [cache.state(layer) or () for layer in range(len(cache))]
-        self.seen_tokens = cache.get_seq_length()
-        self.embed_tokens, self.advance = embed_tokens, advance
-        self.lm_head = _read_head(lm_head, num_beams * len(logits))
-        self.source = source or {}
-        if len(self.states[0][0]) < num_beams * len(logits):
-            self.select(torch.arange(len(logits), device=logits.device).repeat_interleave(num_beams), None)
+        self.steps, self.states, self.beams, self.seen_tokens = steps, states, num_beams, seen_tokens
+        self.prompts, self.logits = prompts, logits
+        self.embed_tokens = embed_tokens.forward if is_as_written(embed_tokens) else embed_tokens
+        self.lm_head = _read_head(lm_head, num_beams * len(prompts))
+        if len(states[0][0]) < num_beams * len(prompts):
+            self.select(torch.arange(len(prompts), device=prompts.device).repeat_interleave(num_beams))
 
     def first_logits(self) -> Tensor:
+        if self.logits is None:
+            for tokens in self.prompts.repeat_interleave(self.beams, dim=0).unbind(dim=1):
+                self.logits = self.step(tokens)[:: self.beams]
         return self.logits
 
     def step(self, tokens: Tensor) -> Tensor:
-        features, self.states = self.advance(self.embed_tokens(tokens)[:, None], self.states, **self.source)
+        features, self.states = self.steps(self.embed_tokens(tokens), self.states)
         self.seen_tokens += 1
-        return self.lm_head(features[:, -1])
+        return self.lm_head(features)
 
     def reorder(self, parents: Tensor) -> None:
         if self.beams > 1:
-            self.select(self.rows_of(parents), None)
-
-    def rows_of(self, parents: Tensor) -> Tensor:
-        first = torch.arange(len(parents), device=parents.device)[:, None] * self.beams
-        return (first + parents).flatten()
+            first = torch.arange(len(parents), device=parents.device)[:, None] * self.beams
+            self.select((first + parents).flatten())
 
     def keep(self, sentences: Tensor) -> None:
         rows = (sentences[:, None] * self.beams + torch.arange(self.beams, device=sentences.device)).flatten()
-        self.select(rows, rows)
+        self.select(rows)
+        self.steps.keep(rows)
 
-    def select(self, rows: Tensor, source_rows: Tensor | None) -> None:
-        """Take these rows of the states; and of the source, which beams of one sentence share."""
+    def select(self, rows: Tensor) -> None:
+        """Take these rows of the states; the source is the same for all beams of a sentence."""
         self.states = [tuple(part.index_select(0, rows) for part in state) for state in self.states]
-        if source_rows is not None:
-            self.source = {name: _select_rows(value, source_rows) for name, value in self.source.items()}
 
     def cache(self) -> RecurrentCache:
         cache = RecurrentCache()

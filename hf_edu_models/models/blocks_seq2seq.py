@@ -141,21 +141,12 @@ class Seq2SeqHead(SearchedGeneration):
         )
 
     def make_stepper(self, prompts: Tensor, num_beams: int, max_length: int, inputs: dict) -> Stepper | None:
-        """Of a recurrent model: `self.model.advance` carries the states of its decoder."""
-        if not hasattr(self.model, "advance"):
+        """Of a recurrent model: `self.model.steps` carries the states of its decoder."""
+        if not hasattr(self.model, "steps"):
             return None
-        mask, source = inputs.get("attention_mask"), inputs["encoder_outputs"]
-        outputs = self.model(
-            attention_mask=mask,
-            decoder_input_ids=prompts.repeat_interleave(num_beams, dim=0),
-            encoder_outputs=source,
-            use_cache=True,
-            return_dict=True,
-        )
-        logits = self.lm_head(outputs.last_hidden_state[::num_beams, -1])
-        embed_tokens, cache = self.model.decoder.embed_tokens, outputs.past_key_values
-        source = self.model.prepare_source(source, mask)
-        return RecurrentStepper(logits, cache, num_beams, embed_tokens, self.model.advance, self.lm_head, source)
+        source = self.model.prepare_source(inputs["encoder_outputs"], inputs.get("attention_mask"))
+        steps, decoder = self.model.steps(**source, num_beams=num_beams), self.model.decoder
+        return RecurrentStepper(steps, decoder.start(**source), decoder.embed_tokens, self.lm_head, prompts, num_beams)
 
     def sample_decoder_inputs(
         self, decoder_input_ids: Tensor, encoder_outputs, attention_mask: Tensor | None, teacher_forcing_ratio: float

@@ -20,6 +20,7 @@ from transformers.utils.generic import ModelOutput
 from .blocks_attention import NORMALIZERS, SCORES, AdditiveScore, ProjectedScore, attend
 from .blocks_cache import StatefulPreTrainedModel
 from .blocks_dropout import Dropout
+from .blocks_fast_recurrent import FastAttentiveSteps, Read
 from .blocks_fused_attention import SourceProjection, StepWeights, attend_fused, project_source
 from .blocks_masks import first_token, update_where
 from .blocks_readout import READOUTS
@@ -37,8 +38,8 @@ class EduBahdanauEncoderOutput(ModelOutput):
 
     Args:
         last_hidden_state: (B, S, C), the annotations h_j: what both directions know at each source position.
-        score_keys, cell_inputs, step_weights: the fields of `SourceProjection`. `generate()` fills them, so that its
-            steps do not compute them again.
+        score_keys, cell_inputs, step_weights: the fields of `SourceProjection`. `generate()` fills the first two, and
+            its first step the third, so that no step computes them again.
     """
 
     last_hidden_state: Tensor | None = None
@@ -107,16 +108,33 @@ class AttentiveDecoder(nn.Module):
         if projection is None:
             hidden_states, weights, state = self.unroll(embeddings, state, annotations, source_mask, mask)
         else:
-            hidden_states, weights, state = attend_fused(self, embeddings, state, projection, source_mask)
+            step_weights = self.step_weights(source)
+            hidden_states, weights, state = attend_fused(self, embeddings, state, projection, step_weights, source_mask)
         contexts = torch.bmm(weights, annotations)  # (B, T, C)
         features = self.readout(self.dropout(hidden_states), embeddings, contexts)
         return features, [hidden_states], weights, [state]
 
     def project(self, source: EduBahdanauEncoderOutput) -> SourceProjection | None:
         """The source for the fused form, computed unless `generate()` has done so; None to run eager."""
-        if source.step_weights is not None and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
-            return SourceProjection(source.score_keys, source.cell_inputs, StepWeights(*source.step_weights))
+        if source.score_keys is not None and not (torch.is_grad_enabled() or torch.compiler.is_compiling()):
+            return SourceProjection(source.score_keys, source.cell_inputs)
         return project_source(self, source.last_hidden_state)
+
+    def step_weights(self, source: EduBahdanauEncoderOutput) -> StepWeights:
+        """The weights of one step; the first step of `generate()` leaves them for the next ones."""
+        if source.step_weights is not None and not torch.is_grad_enabled():
+            return StepWeights(*source.step_weights)
+        weights = self.score.fused.step_weights(self.score, self.cell)
+        if source.score_keys is not None and not torch.is_grad_enabled():
+            source.step_weights = tuple(weights)
+        return weights
+
+    def fast_steps(self, read: Read, source: EduBahdanauEncoderOutput, source_mask: Tensor | None, num_beams: int):
+        """The decoder as the searches of `blocks_search.py` take it, or None where only `forward` will do."""
+        projection = self.project(source)
+        if projection is None:
+            return None
+        return FastAttentiveSteps(self, read, projection, source.last_hidden_state, source_mask, num_beams)
 
 
 class EduBahdanauPreTrainedModel(Seq2SeqMethods, StatefulPreTrainedModel):
@@ -183,6 +201,5 @@ class EduBahdanauForConditionalGeneration(Seq2SeqHead, EduBahdanauPreTrainedMode
         if isinstance(source, EduBahdanauEncoderOutput) and self.config.recurrent_implementation == "fused":
             projection = self.model.decoder.project(source)
             if projection is not None:  # in a copy: the caller's outputs stay as they were
-                fields = projection._asdict() | {"step_weights": tuple(projection.step_weights)}
-                model_kwargs["encoder_outputs"] = EduBahdanauEncoderOutput(**source | fields)
+                model_kwargs["encoder_outputs"] = EduBahdanauEncoderOutput(**source | projection._asdict())
         return super()._expand_inputs_for_generation(*args, **model_kwargs)

@@ -27,6 +27,7 @@ from .blocks_causal_lm import CausalLMHead
 from .blocks_checks import check_and_embed, check_values
 from .blocks_classifier import ClassificationHead, LinearBlock
 from .blocks_dropout import Dropout
+from .blocks_fast_recurrent import FastStack, FastStackSteps, reader
 from .blocks_features import FrozenFeatures
 from .blocks_layer_mix import init_layer_mix
 from .blocks_losses import logits_loss, mean_over_labels, mean_over_rows, number_loss
@@ -210,6 +211,11 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
         self.dropout = dropout_of_states(config, config.dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
+
+    def fast_steps(self, rows: int) -> FastStackSteps | None:
+        stack, read = self.model.stack, reader(self.model.stack, rows)
+        is_fused = self.config.recurrent_implementation == "fused" and self.model.window_attention is None
+        return FastStackSteps(stack, read) if is_fused and read and FastStack.can_read(stack) else None
 
 
 class RecurrentClassifier(ClassificationHead, EduRecurrentPreTrainedModel):

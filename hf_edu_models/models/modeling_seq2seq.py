@@ -17,6 +17,7 @@ from transformers.utils.generic import ModelOutput
 
 from .blocks_cache import StatefulPreTrainedModel
 from .blocks_dropout import Dropout
+from .blocks_fast_recurrent import FastContextSteps, FastStack, FastStackSteps, Read
 from .blocks_readout import MaxoutReadout
 from .blocks_recurrent import CELLS, RecurrentStack, State, init_uniformly
 from .blocks_recurrent_seq2seq import RecurrentEncoder, RecurrentSeq2SeqModel
@@ -82,6 +83,10 @@ class SutskeverDecoder(nn.Module):
         outputs, states = self.stack(self.dropout(embeddings), states, mask, implementation)
         return self.dropout(outputs[-1]), outputs, None, states
 
+    def fast_steps(self, read: Read, source: EduSeq2SeqEncoderOutput, source_mask: Tensor | None, num_beams: int):
+        """The decoder as the searches of `blocks_search.py` take it, or None where only `forward` will do."""
+        return FastStackSteps(self.stack, read) if FastStack.can_read(self.stack) else None
+
 
 class ChoDecoder(SutskeverDecoder):
     """Cho et al. 2014: every step and the output see the context vector c, not only the start.
@@ -118,6 +123,11 @@ class ChoDecoder(SutskeverDecoder):
         contexts = source.final_state[:, -1:].expand(-1, embeddings.shape[1], -1)  # (B, T, D)
         outputs, states = self.stack(torch.cat([embeddings, contexts], dim=-1), states, mask, implementation)
         return self.readout(self.dropout(outputs[-1]), embeddings, contexts), outputs, None, states
+
+    def fast_steps(self, read: Read, source: EduSeq2SeqEncoderOutput, source_mask: Tensor | None, num_beams: int):
+        if not FastStack.can_read(self.stack):
+            return None
+        return FastContextSteps(self.stack, self.readout, read, source.final_state[:, -1])
 
 
 class EduSeq2SeqPreTrainedModel(Seq2SeqMethods, StatefulPreTrainedModel):

@@ -13,6 +13,7 @@ from hf_edu_models.models import blocks_packed_linear
 from hf_edu_models.models.blocks_fast_layers import FoldedSourceAttention, SourceAttention, read_source
 from hf_edu_models.models.blocks_generation import RowLengthCriteria
 from hf_edu_models.models.blocks_packed_linear import can_pack, read_linear
+from hf_edu_models.models.blocks_recurrent_step import PlainSteps
 
 ENDS = [5, 11, 17, 23]  # several, so that sequences end early
 OPTIONS = {
@@ -186,9 +187,9 @@ def test_a_kept_copy_follows_its_weights(rows, size):
         change(linear)
         with torch.no_grad():
             torch.testing.assert_close(read_linear(linear, rows, is_kept=True)(states), linear(states))
-            kept = blocks_packed_linear._copies[linear].weight
+            kept = blocks_packed_linear._copies[linear]["weight"].weight
             read_linear(linear, rows, is_kept=True)
-            assert blocks_packed_linear._copies[linear].weight is kept
+            assert blocks_packed_linear._copies[linear]["weight"].weight is kept
     before = len(blocks_packed_linear._copies)
     del linear
     gc.collect()
@@ -298,6 +299,34 @@ def test_hooks_and_replaced_layers_are_not_passed_by(name):
     layers[0].feed_forward.inner_proj = Loud(old.in_features, old.out_features)
     model.generate(random_ids(2, 5), max_new_tokens=4, eos_token_id=None)
     assert len(calls) == 4
+
+
+RECURRENT = [case for case in GENERATORS if hasattr(case.build().config, "recurrent_implementation")]
+
+
+@pytest.mark.parametrize("case", **by_name(RECURRENT))
+@pytest.mark.parametrize("rows", [1, 5])
+def test_fast_steps_of_recurrent_models_are_their_layers(case, rows):
+    """The logits of one token after another; a wrapped cell and the eager form are called."""
+    model, tokens = spread(case.build()), random_ids(rows, 4)
+    inputs = {"input_ids": random_ids(rows, 5), "max_new_tokens": 1, "use_cache": True}
+    steppers, make = [], model.make_stepper
+    model.make_stepper = lambda *args: steppers.append(make(*args)) or steppers[-1]
+
+    def logits_of(form):
+        model.config.recurrent_implementation = form
+        model.generate(**inputs, eos_token_id=None)
+        with torch.inference_mode():
+            return torch.stack([steppers[-1].step(column) for column in tokens.unbind(dim=1)])
+
+    torch.testing.assert_close(logits_of("fused"), logits_of("eager"), rtol=1e-4, atol=1e-4)
+    is_fast = [type(stepper.steps) is not PlainSteps for stepper in steppers]
+    has_form = not getattr(model.config, "attention_window", None) and "sparsemax" not in case.name
+    assert is_fast == [has_form, False]
+    cell = next(child for child in model.modules() if type(child).__name__.endswith("Cell"))
+    cell.register_forward_hook(lambda *args: None)
+    logits_of("fused")
+    assert case.task == "translation" or type(steppers[-1].steps) is PlainSteps
 
 
 @pytest.mark.parametrize("name", ["recurrent", "bahdanau"])
