@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from .options import CpuKernels, Device, TrustRemoteCode
+from .options import CpuKernels, Device, Dtype, Int8, TrustRemoteCode
 
 _TOKEN = "HF_EDU_SERVE_TOKEN"
 
@@ -32,6 +32,8 @@ def serve(
     max_bytes: Annotated[int, typer.Option(help="Maximum size of a request in bytes.", min=1)] = 4 * 2**20,
     timeout: Annotated[float, typer.Option(help="Seconds until a waiting request is answered with 504.")] = 60.0,
     device: Device = None,
+    dtype: Dtype = None,
+    int8: Int8 = False,
     cpu_kernels: CpuKernels = "auto",
     log_level: Annotated[str, typer.Option(help="critical, error, warning, info or debug.")] = "info",
     trust_remote_code: TrustRemoteCode = False,
@@ -50,6 +52,8 @@ def serve(
     settings = ServeSettings(
         models=named,
         device=device,
+        dtype=dtype,
+        int8=int8,
         trust_remote_code=trust_remote_code,
         cpu_kernels=cpu_kernels,
         max_batch_size=max_batch_size,

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +25,7 @@ from ..explain import attention_maps, readable_tokens
 from ..explain.hidden_states import TextEncoder, check_layer
 from ..generation import GenerationOptions, MaskFiller, TranslationWriter, find_device
 from ..models.blocks_sentence_embeddings import check_pooling, pool
+from ..precision import set_precision
 from ..prediction import Predictor, predictor_of
 from ..tasks import TASKS, task_of_class
 from .batching import Batcher
@@ -87,15 +88,23 @@ class ServedModel:
     Args:
         name: how requests name it.
         source: a run, a folder or a Hub id.
+        dtype, int8: as in `set_precision`.
         options: of the `Batcher`.
     """
 
     def __init__(
-        self, name: str, source: str, device: str | None = None, trust_remote_code: bool = False, **options: Any
+        self,
+        name: str,
+        source: str,
+        device: str | None = None,
+        trust_remote_code: bool = False,
+        dtype: str | None = None,
+        int8: bool = False,
+        **options: Any,
     ):
         self.name, self.source = name, source
         model, self.tokenizer = load_with_head(source, trust_remote_code)
-        self.model = model.to(find_device(device))
+        self.model = set_precision(model.to(find_device(device)), dtype, int8, generates=model.can_generate())
         # Truncation and padding change a tokenizer, so the batcher's thread has one of its own.
         self._batch_tokenizer = copy.deepcopy(self.tokenizer)
         self.max_length = length_limit(model.config, self.tokenizer)
@@ -187,12 +196,12 @@ class ServedModel:
         for pooling in embedding.poolings:
             check_pooling(pooling)
         for layer in embedding.layers:
-            check_layer(layer, self._count_layers())
+            check_layer(layer, self._num_layers)
         if embedding.tokens and self._encoder.reads_documents:
             raise ValueError(f"{self.name} reads documents of sentences, and has no vectors of single tokens")
 
-    @lru_cache(maxsize=1)  # noqa: B019  (models live as long as the server)
-    def _count_layers(self) -> int:
+    @cached_property
+    def _num_layers(self) -> int:
         return len(self._encoder.states([[[0]] if self._encoder.reads_documents else [0]])[0])
 
     def _embed(self, embedding: Embedding, rows: list[Any]) -> list[dict[str, np.ndarray]]:

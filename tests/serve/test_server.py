@@ -150,7 +150,22 @@ def test_wrong_requests_get_one_sentence(client, route, body, status, message):
     assert message in error_of(client.post(route, json=body), status)
 
 
+def test_int8_and_bfloat16_give_about_the_same_vectors(client, served):
+    exact = np.array(post(client, "/v1/embeddings", model="bert", input=TEXTS)["data"][1]["embedding"])
+    for options in ({"dtype": "bfloat16"}, {"int8": True}):
+        with TestClient(create_app(ServeSettings(models={"bert": served["bert"]}, **options))) as rounded:
+            vector = np.array(post(rounded, "/v1/embeddings", input=TEXTS)["data"][1]["embedding"])
+        assert 0 < np.abs(vector - exact).max() < 0.1 * np.abs(exact).max(), options
+
+
 def test_a_body_that_is_not_json(client):
+    body = b'{"model": "bert", "input": "a dog"}'
+    for kind in ("text/plain", ""):
+        headers = {"Content-Type": kind} if kind else {}
+        assert "application/json" in error_of(client.post("/v1/embeddings", content=body, headers=headers), 400)
+    headers = {"Content-Type": "application/json; charset=utf-8"}
+    assert client.post("/v1/embeddings", content=body, headers=headers).status_code == 200
+    assert error_of(client.post("/v1/embeddings", content=b"{", headers=headers), 400) == "the body is not JSON"
     assert error_of(client.post("/translate", content=b"{", headers={"Content-Type": "application/json"}), 400)
     assert client.post("/v1/nowhere", json={}).status_code == 404
 
