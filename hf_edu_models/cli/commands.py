@@ -20,11 +20,13 @@ from . import (
     figure_runs,
     forecast,
     generate,
+    glossary,
     lab,
     ladder,
     predict,
     probe_text,
     push,
+    quiz,
     serve,
     train,
 )
@@ -70,6 +72,8 @@ app.command()(serve.serve)
 app.add_typer(explain.app, name="explain")
 app.add_typer(figure_runs.app, name="figure")
 app.command()(lab.lab)
+app.command()(quiz.quiz)
+app.command()(glossary.glossary)
 app.command()(check.check)
 app.command()(card.card)
 app.command()(push.push)

@@ -17,7 +17,7 @@ def source_of(code: Any) -> str:
 def show_code(*codes: Any) -> None:
     """Show the source of classes or functions; in Jupyter with colours."""
     text = "\n\n".join(map(source_of, codes))
-    if _in_notebook():
+    if in_notebook():
         from IPython.display import Markdown, display
 
         display(Markdown(f"```python\n{text}\n```"))
@@ -29,7 +29,7 @@ def show_figure(figure: Any, dpi: int = 80) -> None:
     """Show a figure in Jupyter, as a small PNG; elsewhere render it and print its size."""
     content = io.BytesIO()
     figure.savefig(content, format="png", dpi=dpi)
-    if _in_notebook():
+    if in_notebook():
         from IPython.display import Image, display
 
         display(Image(content.getvalue()))
@@ -46,7 +46,7 @@ def show_architecture(rung: str, head: str | None = None, **settings: Any) -> No
     show_figure(draw_architecture(root, f"{root.kind}: {rung}"))
 
 
-def _in_notebook() -> bool:
+def in_notebook() -> bool:
     """Whether a Jupyter kernel runs this: a script or plain IPython shows no pictures."""
     try:
         from IPython.core.getipython import get_ipython

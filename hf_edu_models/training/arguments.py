@@ -367,6 +367,7 @@ class RunArguments(Seq2SeqTrainingArguments):
     unfreeze_every: float = _option(
         0.0, "Gradual unfreezing: unfreeze one more layer, from the top, every N epochs; 0 trains all layers."
     )
+    live: bool = _option(False, "Write live.html into the output folder: a page with the curves, updated as it trains.")
     quiet: bool = _option(False, "Show one line of progress and no tables.")
 
     def __post_init__(self) -> None:
@@ -495,7 +496,7 @@ def settings_of(args: RecipeArguments, training_args: RunArguments) -> dict[str,
     """All settings that differ from their defaults, without those that depend on the machine."""
     settings = _changed(args, skip=("resume", "overwrite", "notes", "recipe", "argv", "num_proc", "licence"))
     derived = ("do_eval", "disable_tqdm", "dataloader_pin_memory", "logging_nan_inf_filter", "mixed_precision")
-    machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name", "quiet")
+    machine = ("output_dir", "use_cpu", "push_to_hub", "hub_token", "logging_dir", "run_name", "quiet", "live")
     metric = () if training_args.is_metric_chosen else ("metric_for_best_model", "greater_is_better")
     return settings | _changed(training_args, skip=derived + machine + metric)
 

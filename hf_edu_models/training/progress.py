@@ -10,10 +10,13 @@ from transformers import PrinterCallback, ProgressCallback, TrainerCallback
 
 
 class OneLineProgressCallback(TrainerCallback):
-    """Replaces Trainer's progress bars and log dictionaries; without a terminal only the last line is printed."""
+    """Replaces Trainer's progress bars and log dictionaries.
 
-    def __init__(self, title: str, score: str | None = None):
-        self.title, self.score = title, (score or "").removeprefix("eval_")
+    Without a terminal, where a line cannot be written again, each log is a line; with `quiet` only the last one is.
+    """
+
+    def __init__(self, title: str, score: str | None = None, quiet: bool = False):
+        self.title, self.score, self.quiet = title, (score or "").removeprefix("eval_"), quiet
         self.fields: dict[str, Any] = {"loss": "", "score": ""}
         self.bar: Progress | None = None
 
@@ -41,6 +44,8 @@ class OneLineProgressCallback(TrainerCallback):
         if f"eval_{self.score}" in logs:
             self.fields["score"] = f"{self.score} {logs[f'eval_{self.score}']:.3g}"
         self.bar.update(self.task, **self.fields)
+        if not self.quiet and not self.bar.console.is_terminal and not self.bar.console.is_jupyter:
+            print(f"{self.title} {state.global_step}/{state.max_steps} {' '.join(filter(None, self.fields.values()))}")
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:
@@ -48,8 +53,13 @@ class OneLineProgressCallback(TrainerCallback):
             self.bar = None
 
 
-def use_one_line_progress(trainer, title: str) -> None:
+def use_one_line_progress(trainer, title: str, quiet: bool = False) -> None:
     """Replace Trainer's own progress callbacks."""
     for callback in (ProgressCallback, PrinterCallback):
         trainer.remove_callback(callback)
-    trainer.add_callback(OneLineProgressCallback(title, trainer.args.metric_for_best_model))
+    trainer.add_callback(OneLineProgressCallback(title, trainer.args.metric_for_best_model, quiet))
+
+
+def has_progress_bars(trainer) -> bool:
+    """Whether Trainer shows its bars: not with `disable_tqdm`, and not in a notebook, where it shows a table."""
+    return any(type(callback) is ProgressCallback for callback in trainer.callback_handler.callbacks)

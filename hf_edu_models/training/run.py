@@ -37,11 +37,13 @@ from ..run_folder import (
     write_results,
     write_settings,
 )
-from ..tasks import TASKS, find_task
+from ..tasks import TASKS
 from .arguments import RecipeArguments, RunArguments, arguments_class, parse_arguments, settings_of
 from .checkpointing import average_weights, checkpoint_to_resume
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
+from .live_page import LIVE_PAGE
 from .malloc import configure_malloc
+from .next_commands import next_commands
 from .samples import NUM_SAMPLES
 from .sharding import gather_weights
 from .termination import explain_sigterm
@@ -135,6 +137,8 @@ def start_run(
         write_settings(folder, settings_of(args, training_args))
         if not training_args.quiet:
             _log_line(f"run {folder}" + (f", resumed from {Path(checkpoint).name}" if checkpoint else ""))
+            if training_args.live:
+                _log_line(f"curves: open {(folder / LIVE_PAGE).resolve()} in a browser")
     metric = training_args.metric_for_best_model if training_args.is_metric_chosen else metric
     training_args.metric_for_best_model = main_score(task, metric, corpus)
     training_args.greater_is_better = is_better_when_greater(training_args.metric_for_best_model)
@@ -378,12 +382,10 @@ def _write_picture_and_card(run: Run, model: Any, tokenizer: Any, results: dict[
         write_results(run.folder, results | {"attention_of": text})
     _try("card", write_card, run.folder)
     if not run.training_args.quiet:
-        task = find_task(results["task"])
-        what = "NUMBERS" if task.values else "TEXT"
-        _log_line(
-            f"saved in {run.folder} with a model card (README.md); try it: hf-edu {task.verb} {run.folder} {what}; "
-            f"upload: hf-edu push {run.folder} user/name"
-        )
+        _log_line(f"saved in {run.folder} with a model card (README.md)")
+        for purpose, line in next_commands(run.folder, model, results).items():
+            if line:
+                _log_line(f"{purpose + ':':<13} {line}")
 
 
 def _try(name: str, function: Callable, *args: Any) -> bool:

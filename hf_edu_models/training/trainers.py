@@ -31,7 +31,8 @@ from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, exp
 from .arguments import RunArguments
 from .checkpointing import checkpoint_to_resume, replace_files, replace_folder, rotate_checkpoints
 from .fine_tuning import GradualUnfreezing, layer_groups, slanted_triangular
-from .progress import use_one_line_progress
+from .live_page import LIVE_PAGE, LivePageCallback
+from .progress import has_progress_bars, use_one_line_progress
 from .resumable_batches import (
     ResumableBatchSampler,
     ResumableLengthGroupedSampler,
@@ -135,8 +136,18 @@ class ResumableTrainerMixin(_AnyTrainer):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
         if getattr(self.args, "unfreeze_every", 0):
             self.add_callback(GradualUnfreezing(self.args.unfreeze_every))
-        if getattr(self.args, "quiet", False):
-            use_one_line_progress(self, title=self.model.config.model_type.removeprefix("edu_"))
+        self._show_progress()
+
+    def _show_progress(self) -> None:
+        """One line instead of Trainer's bars, and the page of `--live`, for runs with our arguments."""
+        if not isinstance(self.args, RunArguments):
+            return
+        title = self.model.config.model_type.removeprefix("edu_")
+        if self.args.quiet or has_progress_bars(self):
+            use_one_line_progress(self, title, self.args.quiet)
+        if self.args.live:
+            folder = Path(self.args.output_dir)
+            self.add_callback(LivePageCallback(folder / LIVE_PAGE, folder.name, self.args.metric_for_best_model))
 
     def train(self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any) -> Any:
         """As Trainer's; a checkpoint is verified before it is loaded, and SIGTERM saves one after the current step."""

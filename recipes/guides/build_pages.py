@@ -4,6 +4,7 @@ A page keeps its path, so that links between pages hold; a link to any other fil
 """
 
 import re
+import sys
 from pathlib import Path
 
 import mkdocs_gen_files
@@ -12,6 +13,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FILES = "https://github.com/hf-edu/hf_edu_models/blob/main/"
 API = ("models", "data", "metrics", "training", "explain", "convert", "hub", "serve", "doctor")
 PICTURES = (".png", ".svg")
+sys.path.insert(0, str(ROOT))  # the glossary's lines are those of this copy
 
 
 def main():
@@ -22,12 +24,22 @@ def main():
     for picture in (each for kind in PICTURES for each in (ROOT / "recipes").rglob(f"*{kind}")):
         with mkdocs_gen_files.open(picture.relative_to(ROOT).as_posix(), "wb") as file:
             file.write(picture.read_bytes())
+    write_glossary()
     for package in API:
         with mkdocs_gen_files.open(f"api/{package}.md", "w") as file:
             print(f"# hf_edu_models.{package}\n", file=file)
             for module in sorted((ROOT / "hf_edu_models" / package).rglob("*.py")):
                 if module.stem != "__init__":
                     print(f"::: {'.'.join(module.relative_to(ROOT).with_suffix('').parts)}\n", file=file)
+
+
+def write_glossary():
+    from hf_edu_models.lessons.glossary import glossary_page
+
+    lessons = sorted((ROOT / "recipes" / "lessons").glob("*.ipynb"))
+    links = {file.stem.partition("_")[2]: FILES + file.relative_to(ROOT).as_posix() for file in lessons}
+    with mkdocs_gen_files.open("glossary.md", "w") as file:
+        file.write(glossary_page(links))
 
 
 def write(page, pages):

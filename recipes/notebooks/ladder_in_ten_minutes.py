@@ -482,5 +482,5 @@ show_table(table)
 print(f"CPU time in all: {time.process_time():.0f} s")
 
 # %% [markdown]
-# Next: `recipes/YEAR_<rung>.py` trains each rung on real data, `finetune_bert.py` beside this notebook fine-tunes BERT,
+# Next: `recipes/YEAR_<rung>.py` trains each rung on real data, lesson 12 in `recipes/lessons` fine-tunes BERT,
 # and `hf_edu_models/explain/README.md` lists all visualisations.

@@ -1,4 +1,4 @@
-"""The lessons run, show the code of today, and their exercises tell right answers from wrong ones."""
+"""The lessons run, show the code and the quiz of today, and their exercises tell right answers from wrong ones."""
 
 import json
 import math
@@ -67,6 +67,16 @@ def check_outcome(name, results, quick):
         assert turned > straight + 0.2 and turned > results["reversed, 16 units"] + 0.2
     elif name == "07_bahdanau":
         assert results["with attention"] > results["without attention"] + (0.05 if quick else 0.2)
+    elif name == "10_elmo":
+        assert results["layer 0"] < 0.6 and min(results["layer 2"], results["mixed"]) > (0.75 if quick else 0.95)
+        assert max(results["layer 2, forwards"], results["layer 2, backwards"]) < results["layer 2"] - 0.05
+    elif name == "11_gpt":
+        assert min(results["causal mask"].values()) > (0.5 if quick else 0.9)
+        assert max(results["no mask"].values()) < 0.25
+    elif name == "12_bert":
+        gains = [results["pre-trained", labels] - results["from scratch", labels] for labels in (10, 25, 100)]
+        assert sum(gains) / 3 > (0.03 if quick else 0.15)
+        assert quick or results["pre-trained", 10] > results["from scratch", 100]
     else:
         pytest.fail(f"say here which outcome of {name} matters")
 
@@ -82,8 +92,10 @@ def check_printed(now, then):
 def test_a_lesson_runs_and_shows_the_code_of_today(name, monkeypatch, capsys, tmp_path):
     variables, printed = run(name, monkeypatch, capsys, tmp_path)
     check_outcome(name, variables["results"], quick=True)
-    code = [(cell, text) for cell, text in printed if "show_code(" in source(cell)]
-    assert code and all(stored_output(cell) == text for cell, text in code), "run the notebook again and commit it"
+    code = [(cell, text) for cell, text in printed if "show_code(" in source(cell) or "quiz(" in source(cell)]
+    assert len(code) >= 2 and all(stored_output(cell) == text for cell, text in code), (
+        "run the notebook again and commit it"
+    )
     if name in UNTRAINED:
         for cell, text in printed:
             if "show_" not in source(cell):
@@ -114,6 +126,31 @@ def solutions():
     return found
 
 
+def test_the_labels_of_the_lesson_on_bert_are_the_order_of_the_stories():
+    """Checked with the grammar that generates the stories, which the lesson does not use."""
+    from itertools import groupby
+
+    from hf_edu_models.data import load_corpus
+    from hf_edu_models.data.builtin import stories as grammar
+
+    (cell,) = [each for each in cells_of("12_bert") if "def sentences_with_parts" in source(each)]
+    definitions = source(cell).split("labelled = ")[0]
+    variables = {"groupby": groupby, "stories": load_corpus("stories", train_size=5, validation_size=20, test_size=5)}
+    exec(definitions, variables)
+    templates = {
+        "opening": grammar.OPENINGS,
+        "loss": grammar.LOSSES,
+        "middle": grammar.MIDDLES,
+        "finding": grammar.FINDINGS,
+        "ending": grammar.ENDINGS,
+    }
+    rows = list(variables["sentences_with_parts"]("validation"))
+    assert len(rows) == 100
+    for text, part in rows:
+        patterns = [re.sub(r"\\{\w+\\}", "[A-Za-z ]+", re.escape(template)) for template in templates[part]]
+        assert any(re.fullmatch(pattern, text, flags=re.IGNORECASE) for pattern in patterns), (text, part)
+
+
 # A mistake that is likely, for each exercise.
 MISTAKES = {
     "kernel 1": lambda query, keys, values, width: (-((query - keys) ** 2) / (2 * width)).softmax(-1) @ values,
@@ -139,6 +176,17 @@ MISTAKES = {
     "bahdanau 1": lambda s, h, W, U, v: (W @ s + h @ U.T) @ v,
     "bahdanau 2": lambda scores, h: scores @ h,
     "bahdanau 3": "flatter",
+    "elmo 1": lambda layers, w, gamma: gamma * torch.einsum("l,ltd->td", w, layers),
+    "elmo 2": lambda token_ids: (token_ids, token_ids),
+    "elmo 3": "both",
+    "gpt 1": lambda length: torch.full((length, length), float("-inf")).triu(),
+    "gpt 2": lambda logits, temperature, k: (logits / temperature).softmax(-1),
+    "gpt 3": lambda prompt, new: (prompt * new, prompt + new),
+    "bert 1": lambda ids, segments, tokens, parts, positions: tokens[ids] + parts[segments],
+    "bert 2": lambda logits, ids, is_chosen: torch.nn.functional.cross_entropy(logits, ids),
+    "bert 3": lambda vocab, hidden, layers, inner, positions: (
+        (vocab + positions + 2) * hidden + layers * (4 * hidden**2 + 2 * hidden * inner)
+    ),
 }
 
 

@@ -105,35 +105,3 @@ def test_the_ladder_names_every_paper_in_its_text():
         for year in re.findall(r"\d{4}", rung.paper):
             assert year in text
         assert rung.paper.split()[0] in text
-
-
-def test_fine_tuning_leaves_a_model_that_loads_into_its_head(finished):
-    from transformers import AutoModelForSequenceClassification
-
-    printed, folder = finished(FOLDER / "finetune_bert.py")
-    model = AutoModelForSequenceClassification.from_pretrained(folder / "runs" / "parts")
-    names = [model.config.id2label[number] for number in range(model.config.num_labels)]
-    assert names == ["opening", "loss", "middle", "finding", "ending"]
-    sent = re.search(r"^uploads: (.*)$", printed, flags=re.MULTILINE)[1]
-    assert "model.safetensors" in sent and "modeling_bert.py" in sent and "training_args.bin" not in sent
-
-
-def test_the_labels_of_fine_tuning_are_the_order_of_the_stories(finished):
-    """Checked with the grammar that generates the stories, which the notebook does not use."""
-    import json
-
-    from hf_edu_models.data.builtin import stories as grammar
-
-    _, folder = finished(FOLDER / "finetune_bert.py")
-    templates = {
-        "opening": grammar.OPENINGS,
-        "loss": grammar.LOSSES,
-        "middle": grammar.MIDDLES,
-        "finding": grammar.FINDINGS,
-        "ending": grammar.ENDINGS,
-    }
-    rows = [json.loads(line) for file in folder.glob("parts/*.jsonl") for line in file.read_text("utf-8").splitlines()]
-    assert len(rows) > 50
-    for row in rows:
-        patterns = [re.sub(r"\\{\w+\\}", "[A-Za-z ]+", re.escape(template)) for template in templates[row["label"]]]
-        assert any(re.fullmatch(pattern, row["text"], flags=re.IGNORECASE) for pattern in patterns), row

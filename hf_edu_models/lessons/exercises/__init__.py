@@ -1,4 +1,4 @@
-"""The exercises, one module for each lesson: whether an answer is right, and a hint for one that is not.
+"""One module for each lesson: its exercises (whether an answer is right, a hint for one that is not) and its quiz.
 
 An answer is compared with what the models of the ladder compute, so that none stands here as a number.
 """
@@ -10,6 +10,11 @@ from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from ..questions import Question
+
 EXERCISES: dict[str, tuple[Callable[[Any], bool], str]] = {}
-for _module in pkgutil.iter_modules(__path__, f"{__name__}."):
-    EXERCISES |= import_module(_module.name).EXERCISES
+QUIZZES: dict[str, tuple[Question, ...]] = {}  # by the name of the lesson
+for _found in pkgutil.iter_modules(__path__):
+    _module = import_module(f"{__name__}.{_found.name}")
+    EXERCISES |= _module.EXERCISES
+    QUIZZES[_found.name] = getattr(_module, "QUIZ", ())

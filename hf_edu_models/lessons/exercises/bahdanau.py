@@ -1,4 +1,4 @@
-"""Exercises of lesson 7, attention."""
+"""Exercises and quiz of lesson 7, attention."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..answers import same
+from ..questions import Question
 
 
 @torch.no_grad()
@@ -39,3 +40,28 @@ EXERCISES = {
     "bahdanau 2": (_context, "Softmax over the scores, then the mean of the annotations with these weights."),
     "bahdanau 3": (_sharper_weights, "Compute the softmax of [1, 2] and of [10, 20]."),
 }
+
+QUIZ = (
+    Question(
+        "How many scores does attention compute for a source of S and a target of T tokens?",
+        ("S + T", "S", "S times T"),
+        "S times T",
+        "Each target step compares its state with every annotation.",
+    ),
+    Question(
+        "What is the context of a target step?",
+        (
+            "the last state of the encoder",
+            "a weighted mean of the annotations",
+            "the annotation with the highest score",
+        ),
+        "a weighted mean of the annotations",
+        "The weights are the softmax of the scores.",
+    ),
+    Question(
+        "All scores of a step grow by 3. What happens to its weights?",
+        ("nothing", "they become sharper", "they become flatter"),
+        "nothing",
+        "exp(3) cancels in the softmax; a factor would sharpen them.",
+    ),
+)

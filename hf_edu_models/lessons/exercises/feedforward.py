@@ -1,4 +1,4 @@
-"""Exercises of lesson 2, the feed-forward language model."""
+"""Exercises and quiz of lesson 2, the feed-forward language model."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..answers import count_parameters, same
+from ..questions import Question
 
 
 def _window_layer(embedding_size: int, window_size: int, hidden_size: int) -> Any:
@@ -45,3 +46,28 @@ EXERCISES = {
     "feedforward 2": (_window_features, "Flatten the window to one vector x, then tanh(weight @ x + bias)."),
     "feedforward 3": (_perplexity, "The exponential of the mean of -log p."),
 }
+
+QUIZ = (
+    Question(
+        "The window has four words. What does the prediction know of the fifth word back?",
+        ("a weakened trace of it", "nothing", "only whether it occurred"),
+        "nothing",
+        "The window is all that enters the network.",
+    ),
+    Question(
+        "A model gives each of V tokens the same probability. What is its perplexity?",
+        ("1", "log V", "V"),
+        "V",
+        "exp(-log(1 / V)) = V: as if it had to choose among V tokens.",
+    ),
+    Question(
+        "Why does it help that words are vectors?",
+        (
+            "words that behave alike share what is learnt",
+            "vectors need fewer parameters than words",
+            "the softmax becomes cheaper",
+        ),
+        "words that behave alike share what is learnt",
+        "What is learnt about one word moves its neighbours too; a count of n-grams shares nothing.",
+    ),
+)

@@ -1,4 +1,4 @@
-"""Exercises of lesson 1, kernel regression."""
+"""Exercises and quiz of lesson 1, kernel regression."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from ..answers import same
+from ..questions import Question
 
 
 def _kernel_model(width: float, inputs: Tensor, labels: Tensor) -> Any:
@@ -60,3 +61,24 @@ EXERCISES = {
     "kernel 2": (_kernel_limit, "With a small width, which key gets nearly all of the weight?"),
     "kernel 3": (_kernel_width, "Compute leave_one_out(width) for widths from 0.05 to 2; a smaller error exists."),
 }
+
+QUIZ = (
+    Question(
+        "What is the query of a kernel regression?",
+        ("the values that were measured", "the point at which we predict", "the points that were measured"),
+        "the point at which we predict",
+        "The query is compared with every key, a point that was measured.",
+    ),
+    Question(
+        "What do the weights of one prediction add up to?",
+        ("the number of keys", "it depends on the width", "1"),
+        "1",
+        "They are a softmax, so the prediction is a weighted mean of the values.",
+    ),
+    Question(
+        "The width grows without end. What is the prediction at every point?",
+        ("the mean of all values", "the value of the nearest key", "0"),
+        "the mean of all values",
+        "All keys then get the same weight.",
+    ),
+)

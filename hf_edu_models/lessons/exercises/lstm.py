@@ -1,4 +1,4 @@
-"""Exercises of lesson 4, the LSTM."""
+"""Exercises and quiz of lesson 4, the LSTM."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 
 from ..answers import count_parameters, same
+from ..questions import Question
 from .recurrent import cell_of
 
 
@@ -30,3 +31,28 @@ EXERCISES = {
     "lstm 2": (_lstm_bias, "Find the smallest whole b with sigmoid(b) ** 1000 >= 0.5."),
     "lstm 3": (_lstm_parameters, "Four gates, each with W, U and two biases."),
 }
+
+QUIZ = (
+    Question(
+        "The forget gate is 1 and the input gate is 0. What is the new cell state?",
+        ("the old cell state", "0", "the candidate"),
+        "the old cell state",
+        "c = f * c + i * g, and so does the gradient pass unchanged.",
+    ),
+    Question(
+        "Why does the forget gate get a positive bias before training?",
+        (
+            "so that the cell state starts empty",
+            "so that the gradient reaches far back from the first step on",
+            "so that the output gate opens",
+        ),
+        "so that the gradient reaches far back from the first step on",
+        "sigmoid(5) is 0.993: nearly everything stays, before anything is learnt.",
+    ),
+    Question(
+        "How many times the parameters of a simple recurrent cell has an LSTM cell of the same sizes?",
+        ("2", "3", "4"),
+        "4",
+        "Three gates and the candidate, each with the matrices of a simple cell.",
+    ),
+)

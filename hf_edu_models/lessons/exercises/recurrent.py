@@ -1,4 +1,4 @@
-"""Exercises of lesson 3, the recurrent network."""
+"""Exercises and quiz of lesson 3, the recurrent network."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..answers import same
+from ..questions import Question
 
 
 def cell_of(name: str, input_size: int, hidden_size: int) -> Any:
@@ -40,3 +41,24 @@ EXERCISES = {
     "recurrent 2": (_rnn_jacobian, "The derivative of tanh(a) is 1 - tanh(a)^2; row i of U is multiplied by it at i."),
     "recurrent 3": (_rnn_steps, "Solve 0.9 ** n < 0.001 for the smallest whole n."),
 }
+
+QUIZ = (
+    Question(
+        "Which of these is the same at every time step?",
+        ("the hidden state", "the gradient", "the weights"),
+        "the weights",
+        "One cell is applied again and again, with the same W and U.",
+    ),
+    Question(
+        "Every step back in time halves the gradient. What is left of it after ten steps?",
+        ("about a tenth", "about a thousandth", "a half"),
+        "about a thousandth",
+        "0.5 ** 10 is 0.00098: products vanish, or explode, exponentially.",
+    ),
+    Question(
+        "What does gradient clipping help against?",
+        ("exploding gradients", "vanishing gradients", "both"),
+        "exploding gradients",
+        "It shortens gradients that are too long; it cannot bring back one that is gone.",
+    ),
+)
