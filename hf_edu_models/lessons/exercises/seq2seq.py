@@ -1,4 +1,4 @@
-"""Exercises of lesson 6, the encoder-decoder."""
+"""Exercises and quiz of lesson 6, the encoder-decoder."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from ..answers import same
+from ..questions import Question
 
 
 def _model_of(**settings: Any) -> Any:
@@ -71,3 +72,28 @@ EXERCISES = {
         "Give the step the last token and the last state, take the argmax; stop before the end token or at max_tokens.",
     ),
 }
+
+QUIZ = (
+    Question(
+        "What does the decoder get of the source?",
+        ("every state of the encoder", "the last state of the encoder", "the source tokens"),
+        "the last state of the encoder",
+        "One vector (and the cell state) has to hold it all: the bottleneck that attention opens.",
+    ),
+    Question(
+        "Sutskever et al. read the source backwards. What does that shorten?",
+        (
+            "the source",
+            "the mean distance between words and their translations",
+            "the way from the first source words to the first target words",
+        ),
+        "the way from the first source words to the first target words",
+        "The mean distance stays the same; the start becomes easy.",
+    ),
+    Question(
+        "What does the decoder read in training with teacher forcing?",
+        ("the reference, shifted by one", "its own predictions", "the source again"),
+        "the reference, shifted by one",
+        "In use it reads its own predictions, which is the gap called exposure bias.",
+    ),
+)

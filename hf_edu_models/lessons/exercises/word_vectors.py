@@ -1,4 +1,4 @@
-"""Exercises of lesson 5, word vectors."""
+"""Exercises and quiz of lesson 5, word vectors."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from ..answers import same
+from ..questions import Question
 
 
 @torch.no_grad()
@@ -53,3 +54,24 @@ EXERCISES = {
         "Scale the vectors to length 1, take the largest product with b - a + c, and leave out a, b and c.",
     ),
 }
+
+QUIZ = (
+    Question(
+        "What does skip-gram predict?",
+        ("a word from the words around it", "the words around a word from that word", "the next word"),
+        "the words around a word from that word",
+        "The word from those around it is CBOW.",
+    ),
+    Question(
+        "What does negative sampling save?",
+        ("the softmax over the whole vocabulary", "the table of output vectors", "the context window"),
+        "the softmax over the whole vocabulary",
+        "A few random words stand for all that are not there.",
+    ),
+    Question(
+        "After training, how many vectors has a word with two meanings?",
+        ("two", "one for each sentence", "one"),
+        "one",
+        "A static vector is a mixture of its meanings; ELMo (lesson 10) has one for each sentence.",
+    ),
+)
