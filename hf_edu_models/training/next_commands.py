@@ -11,6 +11,7 @@ from ..redaction import make_visible
 from ..tasks import find_task
 
 _MAX_CHARACTERS = 80  # of a text that a command quotes
+_NEW_TOKENS = 50  # the default of `hf-edu generate`
 
 
 def next_commands(folder: Path, model: Any, results: dict[str, Any]) -> dict[str, str]:
@@ -20,11 +21,19 @@ def next_commands(folder: Path, model: Any, results: dict[str, Any]) -> dict[str
     run = shlex.quote(str(folder))
     verb = "translate" if task.generates else task.verb
     return {
-        "try it": f"hf-edu {verb} {run} {text}",
+        "try it": f"hf-edu {verb} {run} {text}{_fewer_tokens(model)}",
         "see inside": f"hf-edu {_explain(model, run, text, reads_numbers=bool(task.values))}",
         "play with it": f"hf-edu lab {run}" if _lab_runs(folder, model) else "",
         "upload it": f"hf-edu push {run} user/name",
     }
+
+
+def _fewer_tokens(model: Any) -> str:
+    """The option that a model with few positions needs to write text."""
+    limit = getattr(model.config, "max_position_embeddings", None)
+    if not model.can_generate() or limit is None or limit >= 2 * _NEW_TOKENS:
+        return ""
+    return f" --max-new-tokens {limit // 2}"
 
 
 def _explain(model: Any, run: str, text: str, reads_numbers: bool) -> str:
