@@ -11,7 +11,6 @@ from ..redaction import make_visible
 from ..tasks import find_task
 
 _MAX_CHARACTERS = 80  # of a text that a command quotes
-_NEW_TOKENS = 50  # the default of `hf-edu generate`
 
 
 def next_commands(folder: Path, model: Any, results: dict[str, Any]) -> dict[str, str]:
@@ -30,8 +29,10 @@ def next_commands(folder: Path, model: Any, results: dict[str, Any]) -> dict[str
 
 def _fewer_tokens(model: Any) -> str:
     """The option that a model with few positions needs to write text."""
+    from ..generation import DEFAULT_NEW_TOKENS
+
     limit = getattr(model.config, "max_position_embeddings", None)
-    if not model.can_generate() or limit is None or limit >= 2 * _NEW_TOKENS:
+    if not model.can_generate() or limit is None or limit >= 2 * DEFAULT_NEW_TOKENS:
         return ""
     return f" --max-new-tokens {limit // 2}"
 
