@@ -65,7 +65,7 @@ def test_every_command_that_the_end_names_works(name, tmp_path, monkeypatch):
     run = CliRunner().invoke(app, ["train", name, "--preset", "smoke", "--output_dir", "run", "--max_steps", "2"])
     assert run.exit_code == 0, run.output
     lines = dict(re.findall(r"^(try it|see inside|play with it|upload it): +hf-edu (.*)$", run.stderr, re.MULTILINE))
-    assert {"try it", "see inside", "upload it"} <= set(lines) and ("play with it" in lines) is (name != "elmo")
+    assert {"try it", "see inside", "upload it"} <= set(lines)
     lines["upload it"] += " --dry-run"
     sentence = "the day was there"
     for line in lines.values():
