@@ -38,30 +38,50 @@ class BandTable:
 
 
 class InputVectors:
-    """Reads and updates the input vectors of words; with n-grams, a word's vector is the mean of its parts."""
+    """Reads and updates the input vectors of words; with n-grams, a word's vector is the mean of its parts.
+
+    Parts are summed once for the steps between `open` and `close`. There a step sees what the others have added to its
+    words, but not yet what this adds to the n-grams that words share.
+    """
 
     def __init__(self, embeddings: nn.Embedding):
         self.embeddings: Any = embeddings
         self.has_parts = isinstance(embeddings, SubwordEmbedding)
+        if self.has_parts:
+            self.row_of = torch.zeros(len(embeddings.weight), dtype=torch.long, device=embeddings.weight.device)
 
-    def read(self, ids: Tensor) -> Tensor:
-        weight = self.embeddings.weight
+    @torch.no_grad()
+    def open(self, ids: Tensor) -> None:
+        """Take the vectors of these words, any number of times each."""
         if not self.has_parts:
-            return weight.index_select(0, ids)
-        self.words, self.places = ids.unique(return_inverse=True)
+            return
+        self.words = ids.unique()
+        self.row_of.index_copy_(0, self.words, torch.arange(len(self.words), device=ids.device))
         self.parts, starts, self.counts = self.embeddings.parts_of(self.words)
         sums = F.embedding_bag(self.parts, self.embeddings.ngrams.weight, starts, mode="sum")
-        vectors = sums.add_(weight.index_select(0, self.words)).div_((1 + self.counts)[:, None])
-        return vectors.index_select(0, self.places)
+        own = self.embeddings.weight.index_select(0, self.words)
+        self.vectors = sums.add_(own).div_((1 + self.counts)[:, None])
+        self.before = self.vectors.clone()
+
+    @torch.no_grad()
+    def close(self) -> None:
+        """Add what has been added to each word to all of its parts: each gets the whole change."""
+        if not self.has_parts:
+            return
+        changes = self.vectors.sub_(self.before)
+        self.embeddings.weight.index_add_(0, self.words, changes)
+        self.embeddings.ngrams.weight.index_add_(0, self.parts, changes.repeat_interleave(self.counts, dim=0))
+
+    def read(self, ids: Tensor) -> Tensor:
+        if self.has_parts:
+            return self.vectors.index_select(0, self.row_of.index_select(0, ids))
+        return self.embeddings.weight.index_select(0, ids)
 
     def add(self, ids: Tensor, changes: Tensor) -> None:
-        """Add to the vectors that `read` has read last; every part of a word gets the whole change."""
-        if not self.has_parts:
+        if self.has_parts:
+            self.vectors.index_add_(0, self.row_of.index_select(0, ids), changes)
+        else:
             self.embeddings.weight.index_add_(0, ids, changes)
-            return
-        totals = changes.new_zeros(len(self.words), changes.shape[1]).index_add_(0, self.places, changes)
-        self.embeddings.weight.index_add_(0, self.words, totals)
-        self.embeddings.ngrams.weight.index_add_(0, self.parts, totals.repeat_interleave(self.counts, dim=0))
 
 
 @torch.no_grad()

@@ -18,6 +18,7 @@ from .trainers import EduTrainer
 
 _BLOCKS_AT_ONCE = {"skip_gram": 8, "cbow": 16, "glove": 8}  # of one update, at most
 _REPEATS = 8  # of the most frequent word in one update: the sum of many more gradients of one vector diverges
+_UPDATES_OF_PARTS = 4  # updates for which the parts of fastText's words are summed once
 _PAIRS_AT_ONCE = 4096  # of GloVe
 
 
@@ -103,8 +104,12 @@ class WordVectorsTrainer(EduTrainer):
         inputs, outputs = InputVectors(model.model.embed_tokens), model.lm_head.weight
         weight = config.num_negatives / negative_ids.shape[1]
         is_whole = [True] * len(ids) if mask is None else mask.all(dim=1).tolist()
-        for start in range(0, len(ids), self.blocks_at_once):
+        for number, start in enumerate(range(0, len(ids), self.blocks_at_once)):
             rows = slice(start, start + self.blocks_at_once)
+            if number % _UPDATES_OF_PARTS == 0:
+                if number:
+                    inputs.close()
+                inputs.open(ids[start : start + _UPDATES_OF_PARTS * self.blocks_at_once])
             is_real = None if mask is None or all(is_whole[rows]) else mask[rows]
             band = bands(batch["window_sizes"][rows], is_real)
             step = (inputs, outputs, ids[rows], band, negative_ids[start], rate, weight)
@@ -112,6 +117,7 @@ class WordVectorsTrainer(EduTrainer):
                 cbow_step(*step, is_real)
             else:
                 skip_gram_step(*step)
+        inputs.close()
 
     def _update_pairs(self, model: Any, batch: dict[str, Any], rate: float) -> None:
         state, config = getattr(self.optimizer, "optimizer", self.optimizer).state, model.config

@@ -116,6 +116,7 @@ def test_a_step_of_the_fast_form_is_one_of_gradient_descent(name, form, num_buck
     loss.backward()
     torch.optim.SGD(expected.parameters(), lr=rate).step()
     inputs = InputVectors(found.model.embed_tokens)
+    inputs.open(ids)
     is_real = mask if padded else None
     band = BandTable(7, 3)(sizes, is_real)
     arguments = (inputs, found.lm_head.weight, ids, band, NEGATIVES[0], rate, 5 / 4)
@@ -123,8 +124,31 @@ def test_a_step_of_the_fast_form_is_one_of_gradient_descent(name, form, num_buck
         cbow_step(*arguments, is_real)
     else:
         skip_gram_step(*arguments)
+    inputs.close()
     for key, weight in expected.state_dict().items():
         assert_close(found.state_dict()[key], weight, rtol=1e-4, atol=1e-5, msg=lambda text, key=key: f"{key}: {text}")
+
+
+def test_steps_share_sums_of_parts_exactly_where_words_share_no_part():
+    """Summed once for both steps, or for each: the same, if no n-gram belongs to two words."""
+    apart, together = (build(STEPS["skip-gram"], form="fused", num_buckets=200) for _ in range(2))
+    ids, sizes = random_ids(4, 7), torch.full((4, 7), 2)
+    for model, size in ((apart, 2), (together, 4)):
+        table = model.model.embed_tokens
+        starts = torch.arange(len(table.ngram_starts)) * 2
+        table.register_buffer("ngram_ids", torch.arange(int(starts[-1])))
+        table.ngram_starts.copy_(starts)
+        inputs, band = InputVectors(table), BandTable(7, 3)
+        for start in (0, 2):
+            if start % size == 0:
+                inputs.open(ids[start : start + size])
+            rows = slice(start, start + 2)
+            step = (inputs, model.lm_head.weight, ids[rows], band(sizes[rows], None), NEGATIVES[0], 0.1, 5 / 4)
+            skip_gram_step(*step)
+            if (start + 2) % size == 0:
+                inputs.close()
+    for key, weight in apart.state_dict().items():
+        assert_close(together.state_dict()[key], weight, msg=lambda text, key=key: f"{key}: {text}")
 
 
 def test_glove_weighs_squared_errors_of_logarithms():
