@@ -68,14 +68,20 @@ def senses(
 
 
 def _print_senses(found: list[Any]) -> None:
+    """Rows of vectors for one word, rows of words for several."""
     names = list(found[0].accuracies)
-    table = Table("word", "senses", "guessing", *(name if name[0] == "s" else f"layer {name}" for name in names))
-    for each in found:
-        values = (each.majority, *(each.accuracies[name] for name in names))
-        table.add_row(Text(each.word), str(len(set(each.senses))), *(f"{100 * value:.1f}" for value in values))
-    if len(found) > 1:
-        columns = [[each.majority for each in found], *([each.accuracies[name] for each in found] for name in names)]
-        table.add_row("mean", "", *(f"{100 * sum(values) / len(values):.1f}" for values in columns))
+    labels = ["guessing", *(name if name[0] == "s" else f"layer {name}" for name in names)]
+    values = [[each.majority, *(each.accuracies[name] for name in names)] for each in found]
+    if len(found) == 1:
+        table = Table("vectors", "accuracy", title=Text(f"{found[0].word}, {len(set(found[0].senses))} senses"))
+        for label, value in zip(labels, values[0], strict=True):
+            table.add_row(label, f"{100 * value:.1f}")
+    else:
+        table = Table("word", "senses", *labels)
+        for each, row in zip(found, values, strict=True):
+            table.add_row(Text(each.word), str(len(set(each.senses))), *(f"{100 * value:.1f}" for value in row))
+        columns = zip(*values, strict=True)
+        table.add_row("mean", "", *(f"{100 * sum(column) / len(found):.1f}" for column in columns))
     Console().print(table)
     Console().print("accuracy of the nearest centroid, mean over the senses")
 

@@ -173,8 +173,7 @@ def draw_tasks(found: Sequence[TaskLayers], title: str = "") -> Any:
         axis.set_ylim(min(-0.05, gains.min() - 0.05), max(1.0, max(task.weights) + 0.05))
     last = np.atleast_1d(axes)[-1]
     last.set(xlabel="layer (0: embeddings)", xticks=layers)
-    handles, labels = np.atleast_1d(axes)[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=2, frameon=False, fontsize=9)
+    np.atleast_1d(axes)[0].legend(loc="upper right", frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11)
     sizes = "; ".join(f"{task.name}: {task.train_words:,} and {task.test_words:,}" for task in found)
     add_caption(figure, f"words in training and test: {sizes}")

@@ -284,8 +284,7 @@ def draw_senses(scores: SenseScores, layer: int | None = None, method: str = "pc
         axis.set_title(f"{label}\nnearest centroid: {scores.accuracies[key]:.0%}", fontsize=10, color=INK)
         axis.set(xticks=[], yticks=[])
         axis.margins(0.08)
-    handles, labels = axes[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper center", ncols=min(len(names), 5), frameon=False, fontsize=9)
+    axes[0].legend(loc="lower left", frameon=False, fontsize=9)
     figure.suptitle(title or f"senses of '{scores.word}'", fontsize=11)
     how = "principal components" if method == "pca" else "t-SNE"
     caption = f"{len(scores.senses)} test sentences, two {how}; centroids of {scores.train_size} training sentences"
