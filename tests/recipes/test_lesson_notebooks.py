@@ -67,6 +67,12 @@ def check_outcome(name, results, quick):
         assert turned > straight + 0.2 and turned > results["reversed, 16 units"] + 0.2
     elif name == "07_bahdanau":
         assert results["with attention"] > results["without attention"] + (0.05 if quick else 0.2)
+    elif name == "08_hierarchical":
+        assert results["attention"][2] > results["mean"][2] + 0.2
+        assert results["attention"][-1] > 0.95
+    elif name == "09_transformer":
+        full = results["4 heads"][-1]
+        assert full > results["1 head"][-1] + 0.02 and full > results["4 heads, no positions"][-1] + 0.15
     elif name == "10_elmo":
         assert results["layer 0"] < 0.6 and min(results["layer 2"], results["mixed"]) > (0.75 if quick else 0.95)
         assert max(results["layer 2, forwards"], results["layer 2, backwards"]) < results["layer 2"] - 0.05
@@ -176,6 +182,14 @@ MISTAKES = {
     "bahdanau 1": lambda s, h, W, U, v: (W @ s + h @ U.T) @ v,
     "bahdanau 2": lambda scores, h: scores @ h,
     "bahdanau 3": "flatter",
+    "hierarchical 1": lambda h, W, b, u: ((h @ W.T + b) @ u).softmax(-1) @ h,
+    "hierarchical 2": lambda scores, mask: scores.softmax(-1) * mask,
+    "hierarchical 3": "max",
+    "transformer 1": lambda Q, K, V: (Q @ K.T).softmax(-1) @ V,
+    "transformer 2": lambda length: torch.ones(length, length).tril(-1),
+    "transformer 3": lambda position, size: torch.cat(
+        [wave(position / 10000 ** (torch.arange(0, size, 2) / size)) for wave in (torch.sin, torch.cos)]
+    ),
     "elmo 1": lambda layers, w, gamma: gamma * torch.einsum("l,ltd->td", w, layers),
     "elmo 2": lambda token_ids: (token_ids, token_ids),
     "elmo 3": "both",

@@ -20,7 +20,7 @@ from ...tasks import TASKS, task_of_class
 from ..inference import use_eager_attention, use_eager_recurrence
 
 _EQUATION = re.compile(r"(?:^\s*|[:,] )(\w[\w~^{}-]* = .*)$", re.MULTILINE)  # on a line of its own, or behind the paper
-_SKIPPED = ("Dropout", "Identity")
+_SKIPPED = (nn.Dropout, nn.Identity)
 POST_NORM, PRE_NORM = "PostNorm", "PreNorm"  # classes with a layer norm and a residual connection around a sublayer
 _MAX_LINES, _MAX_WIDTH = 4, 54
 
@@ -72,7 +72,7 @@ def find_parts(config: Any, head: str | None = None) -> Part:
     with torch.device("meta"), no_init_weights():
         modules = dict(model_class(config).named_modules())  # its sizes; the weights need no memory
     calls = _trace(rung, model_class, config)
-    paths = [path for path in calls if path and path in modules and type(modules[path]).__name__ not in _SKIPPED]
+    paths = [path for path in calls if path and path in modules and not isinstance(modules[path], _SKIPPED)]
     root = Part(model_class.__name__, model_class.__name__)
     by_path = {"": root}
     for path in _in_order(paths):
