@@ -63,7 +63,7 @@ QUIZ = (
         "Why are the scores divided by the root of the size of a key?",
         ("to save memory", "to mask the future", "to keep the softmax where it has a gradient"),
         "to keep the softmax where it has a gradient",
-        "The variance of a product of random vectors grows with their size; a softmax of large scores is nearly constant.",
+        "Products of long vectors are large, and a softmax of large scores is nearly constant.",
     ),
     Question(
         "A model of size 64 has 8 heads instead of 4. How many parameters are added?",
