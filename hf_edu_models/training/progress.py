@@ -44,8 +44,10 @@ class OneLineProgressCallback(TrainerCallback):
         if f"eval_{self.score}" in logs:
             self.fields["score"] = f"{self.score} {logs[f'eval_{self.score}']:.3g}"
         self.bar.update(self.task, **self.fields)
-        if not self.quiet and not self.bar.console.is_terminal and not self.bar.console.is_jupyter:
-            print(f"{self.title} {state.global_step}/{state.max_steps} {' '.join(filter(None, self.fields.values()))}")
+        is_new = "loss" in logs or f"eval_{self.score}" in logs
+        if is_new and not (self.quiet or self.bar.console.is_terminal or self.bar.console.is_jupyter):
+            values = " ".join(filter(None, self.fields.values()))
+            print(f"{self.title} {state.global_step}/{state.max_steps} {values}", flush=True)
 
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:
