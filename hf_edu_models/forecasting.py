@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from .checkpoints import load_as, load_config, saved_class
-from .data.corpora import load_corpus
+from .data.corpora import load_corpus, value_names
 from .data.series import parse_dates, values_of
 from .generation import find_device
 from .tasks import TASKS, task_of_class
@@ -22,6 +22,7 @@ class Forecast:
     """A forecast in the units of the series.
 
     Args:
+        channels: names of the columns of values.
         dates: of the past, then of the forecast.
         past, values: (T, C) and (steps, C).
         weights: of each state of the window for the first forecast, the most recent last; None without attention.
@@ -67,5 +68,5 @@ def forecast_file(
     dates = parse_dates(series["date"][:])
     step = dates[-1] - dates[-2]
     dates = [*dates, *(dates[-1] + step * number for number in range(1, found.shape[1] + 1))]
-    names = [f"value {number}" for number in range(values.shape[1])]
-    return Forecast(names, dates, values, found[0].cpu().numpy(), None if weights is None else weights[0].cpu().numpy())
+    weights = None if weights is None else weights[0].cpu().numpy()
+    return Forecast(value_names(file), dates, values, found[0].cpu().numpy(), weights)

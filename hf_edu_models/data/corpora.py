@@ -118,6 +118,16 @@ def load_treebank(name: str, config: str | None = None) -> dict[str, Any]:
     return read_treebank(load_splits(name, config), Path(name).name)
 
 
+def value_names(file: str | os.PathLike) -> list[str]:
+    """The names of the values of a time series in a file, in the order of its column `values`."""
+    raw = load_splits(os.fspath(file))
+    origin = _plan(raw, "time_series", None, None, None).origin["values"]
+    if not isinstance(origin, str):
+        return list(origin)
+    first = next(iter(raw.values()))[0][origin]
+    return [f"{origin} {number}" for number in range(len(first))] if isinstance(first, list) else [origin]
+
+
 def _check_builtin(name: str, settings: dict[str, Any]) -> None:
     for option, value in settings.items():
         if value is not None:

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from tiny import CASES, inputs_for, random_numbers, targets_for
@@ -12,7 +13,9 @@ from transformers import AutoModelForTimeSeriesPrediction, Trainer, TrainingArgu
 
 from hf_edu_models import EduRecurrentConfig, EduRecurrentForTimeSeriesPrediction
 from hf_edu_models.data import collator_for, fit_scale, load_corpus, make_windows
+from hf_edu_models.data.corpora import value_names
 from hf_edu_models.data.series import SeriesWindows, find_season, naive_forecasts
+from hf_edu_models.forecasting import forecast_file
 from hf_edu_models.metrics import compute_metrics_for
 
 PLAIN, LAGS = CASES["recurrent-ForTimeSeriesPrediction"], CASES["recurrent-ForTimeSeriesPrediction-lags"]
@@ -132,6 +135,20 @@ def test_the_auto_class_of_transformers_loads_it(tmp_path):
     loaded = AutoModelForTimeSeriesPrediction.from_pretrained(tmp_path)
     assert type(loaded) is EduRecurrentForTimeSeriesPrediction
     assert_close(loaded.model.window_attention.lag_bias, model.model.window_attention.lag_bias)
+
+
+def test_a_forecast_names_the_columns_as_the_file_does(tmp_path):
+    sizes = PLAIN.settings | {"num_input_channels": 2, "prediction_length": 3, "context_length": 6}
+    EduRecurrentForTimeSeriesPrediction(EduRecurrentConfig(**sizes)).save_pretrained(tmp_path / "model")
+    rows = [f"{0.1 * day:.1f},2026-11-{day:02},{day % 3}" for day in range(1, 15)]
+    (tmp_path / "sales.csv").write_text("\n".join(["bread,date,milk", *rows]))
+    found = forecast_file(str(tmp_path / "model"), tmp_path / "sales.csv")
+    assert found.channels == ["bread", "milk"] and list(found.rows[0]) == ["date", "bread", "milk"]
+    assert found.past[0].tolist() == [0.1, 1] and found.rows[0]["bread"] == found.values[0, 0]
+    pd.DataFrame({"date": ["2026-11-01"], "values": [[1.0, 2.0]]}).to_parquet(tmp_path / "lists.parquet")
+    assert value_names(tmp_path / "lists.parquet") == ["values 0", "values 1"]
+    (tmp_path / "one.csv").write_text("date,values\n2026-11-01,3.5\n")
+    assert value_names(tmp_path / "one.csv") == ["values"]
 
 
 PAST = inputs_for(PLAIN)["past_values"]
