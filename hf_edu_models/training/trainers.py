@@ -398,10 +398,12 @@ class ResumableTrainerMixin(_AnyTrainer):
     def _stop(self, reason: str) -> None:
         last = newest_good_checkpoint(Path(self.args.output_dir))
         kept = f"the last good checkpoint is {last}" if last else "there is no checkpoint yet"
-        raise RunStopped(
-            f"{reason}; {kept}. Lower --learning_rate (now {self.args.learning_rate:g}) or --max_grad_norm (now "
-            f"{self.args.max_grad_norm:g}), then run the same command with --resume"
-        )
+        again = "run the same command with --resume" if last else "run the same command again"
+        raise RunStopped(f"{reason}; {kept}. {self._remedy()}, then {again}")
+
+    def _remedy(self) -> str:
+        now = f"(now {self.args.learning_rate:g}) or --max_grad_norm (now {self.args.max_grad_norm:g})"
+        return f"Lower --learning_rate {now}"
 
     def _get_output_dir(self, trial) -> str:
         folder = super()._get_output_dir(trial)

@@ -95,6 +95,13 @@ class WordVectorsTrainer(EduTrainer):
         self._check_loss(self.state.global_step + 1)
         return loss
 
+    def _remedy(self) -> str:
+        """Nothing clips these updates; `_REPEATS` bounds those of a text, but not those of a graph with few nodes."""
+        lower = f"Lower --learning_rate (now {self.args.learning_rate:g})"
+        if self.blocks_at_once > 1:
+            return lower
+        return f"A word or node of so few is in many pairs of one update, and their gradients add up. {lower}"
+
     def _update_blocks(self, model: Any, batch: dict[str, Any], rate: float) -> None:
         if "negative_ids" not in batch:
             raise ValueError("sparse updates need negatives; give the collator negatives, or use --updates autograd")

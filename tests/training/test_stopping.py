@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import runpy
 import shutil
 import subprocess
 
@@ -25,6 +26,7 @@ from hf_edu_models.run_folder import (
 )
 from hf_edu_models.training import RunStopped
 from hf_edu_models.training import trainers as trainers_module
+from hf_edu_models.training.presets import find_recipe
 from hf_edu_models.training.run import launch
 
 PAGE = 4096
@@ -289,3 +291,14 @@ def test_the_log_holds_numbers(tmp_path):
     trainer = translating(arguments(tmp_path))
     trainer.log({"eval_bleu": 2.0, "eval_bleu_signature": "nrefs:1"})
     assert trainer.state.log_history == [{"eval_bleu": 2.0, "epoch": 0, "step": 0}]
+
+
+def test_node2vec_that_diverges_on_a_small_graph_names_the_learning_rate(tmp_path, capsys):
+    command = ["--preset", "node2vec", "--dataset", "karate", "--learning_rate", "0.1", "--quiet"]
+    recipe = find_recipe("word_vectors")
+    module = runpy.run_path(str(recipe), run_name="recipe")
+    with pytest.raises(SystemExit) as stopped:
+        launch(module["main"], str(recipe), [*command, "--walks", "2", "--output_dir", str(tmp_path / "run")])
+    error = " ".join(capsys.readouterr().err.split())
+    assert stopped.value.code == 3 and "in many pairs of one update, and their gradients add up. Lower" in error
+    assert "--learning_rate (now 0.1), then run the same command again" in error and "max_grad_norm" not in error
