@@ -31,6 +31,7 @@ from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, exp
 from .arguments import RunArguments
 from .checkpointing import checkpoint_to_resume, replace_files, replace_folder, rotate_checkpoints
 from .fine_tuning import GradualUnfreezing, layer_groups, slanted_triangular
+from .label_smoothing import PenalisedSmoother
 from .live_page import LIVE_PAGE, LivePageCallback
 from .progress import has_progress_bars, use_one_line_progress
 from .resumable_batches import (
@@ -132,6 +133,8 @@ class ResumableTrainerMixin(_AnyTrainer):
             raise ValueError(
                 "--professor_forcing is for language models of recurrent, and for seq2seq and bahdanau; leave it out"
             )
+        if self.label_smoother is not None and hasattr(self.model, "penalise"):
+            self.label_smoother = PenalisedSmoother(self.label_smoother, self.model)
         if getattr(self.args, "early_stopping_patience", 0):
             self.add_callback(EarlyStoppingCallback(self.args.early_stopping_patience))
         if getattr(self.args, "unfreeze_every", 0):
@@ -369,6 +372,11 @@ class ResumableTrainerMixin(_AnyTrainer):
         self.lr_scheduler = LambdaLR(optimizer, partial(slanted_triangular, **settings))
         self._created_lr_scheduler = True
         return self.lr_scheduler
+
+    def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None):
+        if isinstance(self.label_smoother, PenalisedSmoother):
+            self.label_smoother.attention_mask = inputs.get("attention_mask")
+        return super().compute_loss(model, inputs, return_outputs, num_items_in_batch)
 
     def training_step(self, model, inputs, num_items_in_batch=None):
         loss = super().training_step(model, inputs, num_items_in_batch)

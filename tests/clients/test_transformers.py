@@ -5,15 +5,17 @@ import subprocess
 import sys
 
 import pytest
+import torch
 from tiny import EVERY, GENERATORS, LANGUAGE_MODELS, by_name, inputs_for
 from transformers import Trainer, TrainingArguments, pipeline
 from transformers.models.auto import modeling_auto
 
 from hf_edu_models import LADDER
 from hf_edu_models.data import train_tokenizer
+from hf_edu_models.training import EduTrainer
 
 
-def losses_of_trainer(model, rows, folder) -> list[float]:
+def losses_of_trainer(model, rows, folder, trainer=Trainer, accumulation=1) -> list[float]:
     """The first training loss without label smoothing, and with so little that it must be the same."""
     losses = []
     for smoothing in (0.0, 1e-9):
@@ -22,12 +24,13 @@ def losses_of_trainer(model, rows, folder) -> list[float]:
             label_smoothing_factor=smoothing,
             learning_rate=0.0,
             max_steps=1,
-            per_device_train_batch_size=len(rows),
+            per_device_train_batch_size=len(rows) // accumulation,
+            gradient_accumulation_steps=accumulation,
             report_to=[],
             use_cpu=True,
             disable_tqdm=True,
         )
-        losses.append(Trainer(model, arguments, train_dataset=rows).train().training_loss)
+        losses.append(trainer(model, arguments, train_dataset=rows).train().training_loss)
     return losses
 
 
@@ -42,6 +45,19 @@ def test_label_smoothing_shifts_the_labels(case, tmp_path):
     without_penalty = {"head_diversity_weight": 0.0} if case.attends else {}
     plain, smoothed = losses_of_trainer(case.build(**without_penalty), rows_for(case), tmp_path)
     assert smoothed == pytest.approx(plain, abs=1e-5)
+
+
+@pytest.mark.parametrize("accumulation", [1, 2])
+@pytest.mark.parametrize("case", **by_name([case for case in LANGUAGE_MODELS if case.attends]))
+def test_label_smoothing_of_our_trainers_keeps_the_penalty_of_heads(case, accumulation, tmp_path):
+    rows = [row | {"attention_mask": torch.ones_like(row["labels"])} for row in rows_for(case)]
+    rows[0]["attention_mask"][-2:], rows[0]["labels"] = 0, rows[0]["labels"].clone()
+    rows[0]["labels"][-2:] = -100
+    model = case.build(head_diversity_weight=0.5, dropout=0.0)
+    found = losses_of_trainer(model, rows, tmp_path, EduTrainer, accumulation)
+    without = losses_of_trainer(case.build(head_diversity_weight=0.0, dropout=0.0), rows, tmp_path, EduTrainer)
+    assert found[1] == pytest.approx(found[0], abs=1e-5)
+    assert found[0] > without[0] + 0.01
 
 
 STRANGER = """

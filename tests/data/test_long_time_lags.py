@@ -7,6 +7,7 @@ import pytest
 
 from hf_edu_models.data import load_corpus
 from hf_edu_models.data.builtin import long_time_lags as lags
+from hf_edu_models.data.builtin import two_sequences
 
 SIZES = {"train_size": 200, "validation_size": 0, "test_size": 20}
 
@@ -46,6 +47,38 @@ def test_the_second_symbol_is_asked_for_after_the_lag(tmp_path):
         assert set(symbols[2:-1]) <= {f"a{number}" for number in range(1, 8)}
     lengths = lags.sample_long_lags(np.random.default_rng(1), 20_000, lag=30).lengths
     assert lengths.mean() == pytest.approx(30 + 3 + 9, abs=0.3)  # q + 14 without the label, as the paper computes
+
+
+@pytest.mark.parametrize("regular", [True, False])
+def test_the_first_symbol_comes_again_at_the_end(regular, tmp_path):
+    texts = [row["text"].split() for row in rows_of("first_again", tmp_path, lag=12, regular=regular)]
+    symbols = [f"a{number}" for number in range(1, 12)]
+    for text in texts:
+        assert text[0] == text[-1] in ("x", "y") and len(text) == 13
+        assert text[1:-1] == symbols if regular else set(text[1:-1]) <= set(symbols)
+    assert len({tuple(text) for text in texts}) == (2 if regular else 200)
+    drawn = lags.sample_first_again(np.random.default_rng(0), 9, lag=12, regular=regular)
+    assert drawn.inputs.shape == drawn.targets.shape == (9, 12)
+    assert (drawn.inputs[:, 1:] == drawn.targets[:, :-1]).all() and (drawn.inputs[:, 0] == drawn.targets[:, -1]).all()
+
+
+@pytest.mark.parametrize("variant", ["a", "b", "c"])
+def test_the_first_numbers_tell_the_class_and_noise_is_where_the_task_has_it(variant, tmp_path):
+    for row in rows_of("two_sequences", tmp_path, variant=variant, length=40, signal=2):
+        numbers = [float(word) for word in row["text"].split()]
+        assert 40 <= len(numbers) <= 44
+        if variant == "a":
+            assert numbers[:2] == [2 * row["label"] - 1] * 2
+    drawn = two_sequences.sample_two_sequences(np.random.default_rng(0), 20_000, variant, length=40, signal=2)
+    classes = np.unique(drawn.expected)
+    assert classes.tolist() == ([0.2, 0.8] if variant == "c" else [0, 1])
+    first = drawn.expected == (0.2 if variant == "c" else 1)
+    assert first.mean() == pytest.approx(0.5, abs=0.02)
+    signs = np.where(first, 1, -1)[:, None]
+    assert (drawn.inputs[:, :2, 0] - signs).var() == pytest.approx(0.2 if variant == "b" else 0, abs=0.01)
+    assert drawn.inputs[:, 2:40].var() == pytest.approx(0.2, abs=0.01)
+    assert (drawn.targets - drawn.expected).var() == pytest.approx(0.1 if variant == "c" else 0, abs=0.01)
+    assert (drawn.inputs[np.arange(44) >= drawn.lengths[:, None]] == 0).all()
 
 
 @pytest.mark.parametrize(
@@ -96,6 +129,9 @@ def test_the_symbols_come_again_after_the_delay(tmp_path):
     ("name", "options", "message"),
     [
         ("long_lags", {"lag": 0}, "lag must be 1 or more, got 0"),
+        ("first_again", {"lag": 1}, "lag must be 2 or more, got 1"),
+        ("two_sequences", {"variant": "d"}, "variant must be a, b or c .*, got 'd'"),
+        ("two_sequences", {"length": 5, "signal": 6}, "signal must be between 1 and length 5, got 6"),
         ("adding", {"length": 10}, "length must be 22 or more, got 10"),
         ("temporal_order", {"relevant": 4}, r"relevant must be 2 \(Task 6a\) or 3"),
         ("delayed_copy", {"symbols": 2, "length": 3}, "too few different sequences for 220 rows"),

@@ -23,7 +23,12 @@ def judge(name, outputs, **drawn):
     task = lags.LAG_TASKS[name]
     count = len(outputs)
     drawn = {"inputs": np.zeros((count, outputs.shape[1])), "lengths": np.full(count, outputs.shape[1])} | drawn
-    return lags.loss_and_correct(task, outputs, Sequences(**drawn))
+    return loss_and_correct(task, outputs, Sequences(**drawn))
+
+
+def loss_and_correct(task, outputs, drawn):
+    loss, errors = lags.loss_and_errors(task, outputs, drawn)
+    return loss, errors < task.tolerance
 
 
 def test_a_number_is_correct_within_0_04():
@@ -47,10 +52,10 @@ def test_a_class_is_correct_if_every_output_is_within_the_tolerance(name, tolera
 def test_allowed_symbols_must_be_the_most_active_at_every_step():
     drawn = lags.draw(lags.LAG_TASKS["reber"], np.random.default_rng(0), 3)[1]
     outputs = torch.as_tensor(drawn.allowed).float() + 0.1 * torch.rand(drawn.allowed.shape)
-    right = lags.loss_and_correct(lags.LAG_TASKS["reber"], outputs, drawn)[1]
+    right = loss_and_correct(lags.LAG_TASKS["reber"], outputs, drawn)[1]
     outputs[1, drawn.lengths[1] - 1] *= -1  # the last step of one string
     outputs[2, drawn.lengths[2] :] *= -1  # padding
-    wrong = lags.loss_and_correct(lags.LAG_TASKS["reber"], outputs, drawn)[1]
+    wrong = loss_and_correct(lags.LAG_TASKS["reber"], outputs, drawn)[1]
     assert right.all() and wrong.tolist() == [True, False, True]
 
 
@@ -60,10 +65,51 @@ def test_a_copy_is_correct_if_its_symbols_are():
     outputs = nn.functional.one_hot(torch.as_tensor(drawn.targets), task.outputs).float()
     outputs[1, -1] = outputs[1, -1].roll(1)
     outputs[2, 6] = outputs[2, 6].roll(1)  # a blank, before the delimiter
-    loss, correct = lags.loss_and_correct(task, outputs, drawn)
+    loss, correct = loss_and_correct(task, outputs, drawn)
     assert correct.tolist() == [True, False, True]
     expected = nn.functional.cross_entropy(outputs.flatten(0, 1), torch.as_tensor(drawn.targets).flatten())
     assert loss.item() == pytest.approx(expected.item()) and (drawn.targets != PAD).all()
+
+
+def test_every_next_symbol_counts_or_the_last_one_alone():
+    drawn = lags.draw(lags.LAG_TASKS["lag 100, regular"], np.random.default_rng(0), 3)[1]
+    targets = torch.as_tensor(drawn.targets)
+    probabilities = torch.full((3, 100, 101), 0.24 / 100)
+    probabilities.scatter_(-1, targets[..., None], 0.76)
+    probabilities[0, 5] = 1 / 101
+    probabilities[1, -1] = 1 / 101
+    for name, expected in {"lag 100, regular": [False, False, True], "lag 100, random": [True, False, True]}.items():
+        loss, correct = loss_and_correct(lags.LAG_TASKS[name], probabilities.log(), drawn)
+        assert correct.tolist() == expected
+        assert loss.item() == pytest.approx(-(298 * np.log(0.76) - 2 * np.log(101)) / 300, rel=1e-4)
+
+
+def test_two_sequences_are_judged_without_the_noise_of_their_targets_and_trained_with_it():
+    outputs, expected = torch.tensor([0.2, 0.31, 0.75])[:, None, None], np.array([0.2, 0.2, 0.8])
+    drawn = {"targets": expected + np.array([0.5, 0.1, -0.2]), "expected": expected}
+    loss, correct = judge("two sequences, noisy targets", outputs, **drawn)
+    assert correct.tolist() == [True, False, True]
+    assert loss.item() == pytest.approx((0.5**2 + 0.01**2 + 0.15**2) / 3, rel=1e-4)
+
+
+def test_a_trial_ends_when_few_are_wrong_and_the_mean_error_is_small():
+    task, plain = lags.LAG_TASKS["two sequences, noise"], lags.LAG_TASKS["reber"]
+    errors = torch.zeros(2_000)
+    errors[:39] = 0.5
+    assert lags.is_successful(task, errors) and not lags.is_successful(plain, errors)
+    assert not lags.is_successful(task, errors + 0.04), "the mean error is too large"
+    errors[:40] = 0.5
+    assert not lags.is_successful(task, errors)
+
+
+def test_direct_outputs_see_the_input_of_their_step():
+    torch.manual_seed(0)
+    model = lags.SequenceReader("lstm", 7, 5, 3, lag=50, is_direct=True)
+    for parameter in model.layer.parameters():
+        nn.init.zeros_(parameter)
+    ids = torch.tensor([[1, 4, 1]])
+    expected = model.readout.weight[:, 5 + ids[0]].T + model.readout.bias
+    torch.testing.assert_close(model(ids)[0], expected)
 
 
 @pytest.mark.parametrize("cell", lags.CELLS)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ..cache import build_once, cache_folder, code_version, fingerprint
 from ..labels import name_labels
 from ..map_columns import fixed_features
-from . import curves, dates, long_time_lags, numbers, seasons, sequences, stories
+from . import curves, dates, long_time_lags, numbers, seasons, sequences, stories, two_sequences
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -50,7 +50,11 @@ BUILTINS = {
     "seasons": Builtin(seasons.generate, (3_000, 500, 500), "a time series that depends on values of known lags"),
     "stories": Builtin(stories.generate, (2_000, 100, 100), "short stories from a small grammar"),
     "reber": Builtin(long_time_lags.generate_reber, (256, 0, 256), "strings of the embedded Reber grammar"),
+    "first_again": Builtin(long_time_lags.generate_first_again, _LAGS, "symbols, of which the last is the first again"),
     "long_lags": Builtin(long_time_lags.generate_long_lags, _LAGS, "symbols, of which the second one is asked for"),
+    "two_sequences": Builtin(
+        two_sequences.generate_two_sequences, _LAGS, "numbers, of which the first ones tell the class"
+    ),
     "adding": Builtin(long_time_lags.generate_adding, _LAGS, "numbers, two of them marked, and their scaled sum"),
     "multiplication": Builtin(
         long_time_lags.generate_multiplication, _LAGS, "numbers, two of them marked, and their product"

@@ -1,6 +1,6 @@
-"""Built-in corpora whose labels depend on symbols far back: `reber`, `long_lags`, `adding`, `multiplication`,
-`temporal_order` (Hochreiter & Schmidhuber 1997, Sections 5.1 to 5.6) and `delayed_copy` (Henaff et al. 2016,
-arXiv:1602.06662, the copying problem).
+"""Built-in corpora whose labels depend on symbols far back: `reber`, `first_again`, `long_lags`, `adding`,
+`multiplication`, `temporal_order` (Hochreiter & Schmidhuber 1997, Sections 5.1 to 5.6; Section 5.3 is in
+`two_sequences.py`) and `delayed_copy` (Henaff et al. 2016, arXiv:1602.06662, the copying problem).
 
 A `sample_` function draws as many sequences as it is asked for, as arrays: a model can be trained on new ones at every
 step, as in the paper. A `generate_` function writes them as rows of text. Shapes: N sequences, T symbols.
@@ -8,7 +8,7 @@ step, as in the paper. A `generate_` function writes them as rows of text. Shape
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,7 +26,7 @@ _REBER = (
     {"P": 3, "V": 5},
     {"E": 6},
 )
-_DRAWS = 50  # how often `_rows` looks for sequences that it does not have yet
+_DRAWS = 50  # how often `deal_rows` looks for sequences that it does not have yet
 
 
 @dataclass(frozen=True)
@@ -38,12 +38,14 @@ class Sequences:
         lengths: (N,)
         targets: (N,) classes or numbers; or (N, T) classes of every step, `PAD` where none is asked.
         allowed: (N, T, symbols), those that may come next; only where several may.
+        expected: (N,) the targets without their noise; only where they have some.
     """
 
     inputs: np.ndarray
     lengths: np.ndarray
     targets: np.ndarray
     allowed: np.ndarray | None = None
+    expected: np.ndarray | None = None
 
 
 def sample_reber(rng: np.random.Generator, count: int) -> Sequences:
@@ -75,6 +77,20 @@ def _reber_string(rng: np.random.Generator) -> tuple[list[str], list[str]]:
         choices.append("".join(edges))
         state = edges[symbol]
     return [*symbols, which, "E"], [*choices, which, "E"]
+
+
+def sample_first_again(rng: np.random.Generator, count: int, lag: int = 100, regular: bool = True) -> Sequences:
+    """Tasks 2a and 2b: x or y, then `lag` - 1 symbols, then x or y again; the target of each symbol is the next one.
+
+    The symbols in between are a1, a2, a3, ... (`regular`, Task 2a) or random (Task 2b). Ids: those symbols, then x, y.
+    """
+    _check_at_least(lag=(lag, 2))
+    first = rng.integers(2, size=(count, 1)) + lag - 1
+    between = np.arange(lag - 1) + np.zeros((count, 1), dtype=int)
+    if not regular:
+        between = rng.integers(lag - 1, size=between.shape)
+    symbols = np.concatenate([first, between, first], axis=1)
+    return Sequences(symbols[:, :-1], np.full(count, lag), symbols[:, 1:])
 
 
 def sample_long_lags(rng: np.random.Generator, count: int, lag: int = 100, distractors: int = 100) -> Sequences:
@@ -177,7 +193,21 @@ def generate_reber(sizes, seed):
         for targets, length in zip(drawn.targets, drawn.lengths, strict=True):
             yield ("B " + " ".join(REBER_SYMBOLS[symbol] for symbol in targets[:length]),)
 
-    return _rows(sizes, seed, sample_reber, write, ("text",))
+    return deal_rows(sizes, seed, sample_reber, write, ("text",))
+
+
+def generate_first_again(sizes, seed, lag: int = 100, regular: bool = True):
+    """Rows by split: `text`, symbols, of which the last is the first. There are only two different rows if `regular`."""
+    names = [*(f"a{number}" for number in range(1, lag)), "x", "y"]
+
+    def sample(rng: np.random.Generator, count: int) -> Sequences:
+        return sample_first_again(rng, count, lag, regular)
+
+    def write(drawn: Sequences) -> Iterable[tuple]:
+        for inputs, targets in zip(drawn.inputs, drawn.targets, strict=True):
+            yield (" ".join(names[symbol] for symbol in (*inputs, targets[-1])),)
+
+    return deal_rows(sizes, seed, sample, write, ("text",), repeat=regular)
 
 
 def generate_long_lags(sizes, seed, lag: int = 100, distractors: int = 100):
@@ -187,7 +217,7 @@ def generate_long_lags(sizes, seed, lag: int = 100, distractors: int = 100):
     def sample(rng: np.random.Generator, count: int) -> Sequences:
         return sample_long_lags(rng, count, lag, distractors)
 
-    return _rows(sizes, seed, sample, lambda drawn: _labelled(drawn, names, "xy"), ("text", "label"))
+    return deal_rows(sizes, seed, sample, lambda drawn: _labelled(drawn, names, "xy"), ("text", "label"))
 
 
 def generate_temporal_order(sizes, seed, relevant: int = 2):
@@ -199,17 +229,19 @@ def generate_temporal_order(sizes, seed, relevant: int = 2):
     def write(drawn: Sequences) -> Iterable[tuple]:
         return _labelled(drawn, _ORDER_SYMBOLS, _ORDER_CLASSES[relevant])
 
-    return _rows(sizes, seed, sample, write, ("text", "label"))
+    return deal_rows(sizes, seed, sample, write, ("text", "label"))
 
 
 def generate_adding(sizes, seed, length: int = 100):
     """Rows by split: `text`, numbers, * after those that are marked; `label`, a number."""
-    return _rows(sizes, seed, lambda rng, count: sample_adding(rng, count, length), _numbers, ("text", "label"))
+    return deal_rows(sizes, seed, lambda rng, count: sample_adding(rng, count, length), _numbers, ("text", "label"))
 
 
 def generate_multiplication(sizes, seed, length: int = 100):
     """Rows by split: `text`, numbers, * after those that are marked; `label`, a number."""
-    return _rows(sizes, seed, lambda rng, count: sample_multiplication(rng, count, length), _numbers, ("text", "label"))
+    return deal_rows(
+        sizes, seed, lambda rng, count: sample_multiplication(rng, count, length), _numbers, ("text", "label")
+    )
 
 
 def generate_delayed_copy(sizes, seed, delay: int = 100, length: int = 10, symbols: int = 8):
@@ -223,7 +255,7 @@ def generate_delayed_copy(sizes, seed, delay: int = 100, length: int = 10, symbo
         for inputs, targets in zip(drawn.inputs, drawn.targets, strict=True):
             yield tuple(names[symbol] for symbol in inputs), tuple(names[symbol] for symbol in targets)
 
-    return _rows(sizes, seed, sample, write, ("tokens", "tags"))
+    return deal_rows(sizes, seed, sample, write, ("tokens", "tags"))
 
 
 def _labelled(drawn: Sequences, names: Iterable[str], classes: str) -> Iterable[tuple]:
@@ -238,23 +270,28 @@ def _numbers(drawn: Sequences) -> Iterable[tuple]:
         yield text, round(float(target), 6)
 
 
-def _rows(
+def deal_rows(
     sizes: dict[str, int],
     seed: int,
     sample: Callable[[np.random.Generator, int], Sequences],
     write: Callable[[Sequences], Iterable[tuple]],
     columns: tuple[str, ...],
+    repeat: bool = False,
 ) -> dict[str, dict[str, list]]:
-    """Draw sequences until there are enough different ones, and deal them out to the splits."""
+    """Draw sequences until there are enough, all different unless they may `repeat`, and deal them out to the splits."""
     rng, total = np.random.default_rng(seed), sum(sizes.values())
     unique: dict[tuple, None] = {}
+    if repeat:
+        return _deal(sizes, iter(write(sample(rng, total))), columns)
     for _ in range(_DRAWS):
         unique |= dict.fromkeys(write(sample(rng, total)))
         if len(unique) >= total:
-            break
-    else:
-        raise ValueError(f"there are too few different sequences for {total} rows; ask for fewer, or longer ones")
-    rows, drawn = {}, iter(unique)
+            return _deal(sizes, iter(unique), columns)
+    raise ValueError(f"there are too few different sequences for {total} rows; ask for fewer, or longer ones")
+
+
+def _deal(sizes: dict[str, int], drawn: Iterator[tuple], columns: tuple[str, ...]) -> dict[str, dict[str, list]]:
+    rows = {}
     for split, size in sizes.items():
         chosen = [next(drawn) for _ in range(size)]
         rows[split] = {name: [row[place] for row in chosen] for place, name in enumerate(columns)}
