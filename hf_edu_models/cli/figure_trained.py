@@ -25,7 +25,8 @@ def long_time_lags(
     out: OptionalFigureAndTable = None,
 ) -> None:
     """RNN, GRU and LSTM on the tasks of Hochreiter & Schmidhuber 1997: success rate, sequences needed."""
-    from ..experiments.long_time_lags import CELLS, draw_long_time_lags, lag_variants, train_reader
+    from ..experiments.long_time_lags import CELLS, lag_variants, train_reader
+    from ..experiments.pictures import draw_long_time_lags
     from ..experiments.sweep import sweep
     from ..plotting import check_picture_path
 

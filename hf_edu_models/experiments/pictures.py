@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from ..plotting import GREY, INK, add_caption, colour, marker, new_figure
 from .by_length import LengthScore
-from .published import PublishedTable
+from .long_time_lags import CELLS, LAG_TASKS, LagTask
+from .published import PUBLISHED, PublishedTable
 
 _SCORE_LABELS = {
     "bleu": "BLEU",
@@ -154,3 +155,42 @@ def _label_bars(axis: Any, names: Sequence[str], labels: Sequence[str], tops: Se
     axis.set_xticks(range(len(names)), names if is_crowded else wrapped, fontsize=8.5, **rotation)
     axis.grid(False, axis="x")
     axis.set_ylim(0, 1.12 * max((top for top in tops if np.isfinite(top)), default=1.0) or 1.0)
+
+
+def draw_long_time_lags(rows: Sequence[dict[str, Any]]) -> Figure:
+    """Success rate and sequences needed by task and cell; the paper's numbers of sequences in grey."""
+    names = list(dict.fromkeys(row["task"] for row in rows))
+    cells = [cell for cell in CELLS if any(row["cell"] == cell for row in rows)]
+    published = PUBLISHED["long-time-lags"]
+    figure, (left, right) = new_figure(12, 1.6 + 0.62 * len(names), columns=2, sharey=True, width_ratios=[1, 1.4])
+    height = 0.8 / len(cells)
+    for number, cell in enumerate(cells):
+        for place, name in enumerate(names):
+            trials = [row for row in rows if row["task"] == name and row["cell"] == cell]
+            solved = [row["sequences"] for row in trials if row["success"]]
+            y = place + (number - (len(cells) - 1) / 2) * height
+            label = {"label": cell} if place == 0 else {}
+            left.barh(y, 100 * len(solved) / max(len(trials), 1), 0.9 * height, color=colour(number), **label)
+            left.text(101, y, f"{len(solved)}/{len(trials)}", va="center", fontsize=7.5, color=INK)
+            if solved:
+                right.plot(solved, [y] * len(solved), "o", color=colour(number), markersize=5, alpha=0.8)
+            else:
+                most = max(row["sequences"] for row in trials)
+                right.text(1.12 * most, y, f"> {most:,}", va="center", fontsize=7.5, color=colour(number))
+    for place, name in enumerate(names):
+        if name in published.rows:
+            needed = published.rows[name][0]
+            right.plot([needed] * 2, [place - 0.45, place + 0.45], color=GREY, linewidth=2)
+            right.text(needed * 1.06, place - 0.44, f"{needed:,.0f}", fontsize=7, color=GREY, va="center")
+    left.set(xlim=(0, 115), xlabel="successful trials, %", yticks=range(len(names)), yticklabels=names)
+    left.legend(frameon=False, fontsize=9, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(cells))
+    left.invert_yaxis()
+    right.set_xscale("log")
+    right.set_xlabel("sequences until success: each trial a point")
+    right.set_title(f"grey: {published.source}", fontsize=9, color=GREY)
+    add_caption(
+        figure,
+        f"Success: at most {LagTask.wrong_at_most} of the last 2,000 sequences wrong (two sequences, noise: "
+        f"{LAG_TASKS['two sequences, noise'].wrong_at_most}). {published.note}",
+    )
+    return figure

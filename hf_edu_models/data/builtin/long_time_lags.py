@@ -197,7 +197,7 @@ def generate_reber(sizes, seed):
 
 
 def generate_first_again(sizes, seed, lag: int = 100, regular: bool = True):
-    """Rows by split: `text`, symbols, of which the last is the first. There are only two different rows if `regular`."""
+    """Rows by split: `text`, symbols, of which the last is the first; only two different ones if `regular`."""
     names = [*(f"a{number}" for number in range(1, lag)), "x", "y"]
 
     def sample(rng: np.random.Generator, count: int) -> Sequences:
@@ -278,7 +278,7 @@ def deal_rows(
     columns: tuple[str, ...],
     repeat: bool = False,
 ) -> dict[str, dict[str, list]]:
-    """Draw sequences until there are enough, all different unless they may `repeat`, and deal them out to the splits."""
+    """Draw sequences until there are enough (different ones, unless they may `repeat`); deal them out to the splits."""
     rng, total = np.random.default_rng(seed), sum(sizes.values())
     unique: dict[tuple, None] = {}
     if repeat:

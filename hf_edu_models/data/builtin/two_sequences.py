@@ -1,7 +1,8 @@
-"""Built-in corpus `two_sequences`: noise and signal on the same input line (Hochreiter & Schmidhuber 1997, Section 5.3).
+"""Built-in corpus `two_sequences`: noise and signal on one input line (Hochreiter & Schmidhuber 1997, Section 5.3).
 
-The first `signal` numbers are 1 in one class and -1 in the other, all later ones are noise of variance 0.2 (Task 3a, after
-Bengio et al. 1994). In Task 3b there is the same noise on the signal, too; in Task 3c noise of variance 0.1 on the targets.
+The first `signal` numbers are 1 in one class and -1 in the other, all later ones are noise of variance 0.2 (Task 3a,
+after Bengio et al. 1994). In Task 3b the signal has the same noise, too; in Task 3c the targets have noise of variance
+0.1.
 
 Shapes: N sequences, T steps.
 """
