@@ -75,13 +75,14 @@ def find_terms(text: str = "") -> list[Term]:
 def glossary_page(notebooks: dict[str, str]) -> str:
     """The glossary as Markdown; `notebooks` has the link of each lesson that has one."""
     lines = ["# Glossary", "", "In the terminal: `hf-edu glossary` and `hf-edu glossary TERM`.", ""]
-    lines += ["| term | in one sentence | lesson | code |", "|---|---|---|---|"]
     for term in find_terms():
         file, line = locate(term.code)
-        lesson = f"[{term.number}]({notebooks[term.lesson]})" if term.lesson in notebooks else str(term.number)
+        lesson = f"Lesson {term.number}"
+        if term.lesson in notebooks:
+            lesson = f"[{lesson}]({notebooks[term.lesson]})"
         code = f"[{Path(file).name}:{line}]({_FILES}{file}#L{line})"
-        lines.append(f"| {term.name} | {term.sentence} | {lesson} | {code} |")
-    return "\n".join(lines) + "\n"
+        lines += [f"**{term.name}**: {term.sentence} {lesson}, {code}.", ""]
+    return "\n".join(lines)
 
 
 GLOSSARY = tuple(

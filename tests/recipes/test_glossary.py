@@ -42,12 +42,12 @@ def test_a_line_moves_with_the_code(tmp_path, monkeypatch):
 
 def test_the_page_links_lesson_and_line_and_is_in_the_site_and_the_readme():
     page = glossary_page({"lstm": "https://example.org/04_lstm.ipynb"})
-    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    rows = [line for line in page.splitlines() if line.startswith("**")]
     assert len(rows) == len(GLOSSARY)
     for term, row in zip(find_terms(), rows, strict=True):
         file, line = locate(term.code)
-        assert row.startswith(f"| {term.name} | {term.sentence} |") and f"/{file}#L{line})" in row
-    assert "| [4](https://example.org/04_lstm.ipynb) |" in page
+        assert row.startswith(f"**{term.name}**: {term.sentence}") and f"/{file}#L{line})" in row
+    assert "[Lesson 4](https://example.org/04_lstm.ipynb)" in page
     assert "Glossary: glossary.md" in (ROOT / "mkdocs.yml").read_text("utf-8")
     assert "/glossary/)" in (ROOT / "README.md").read_text("utf-8")
 
