@@ -100,9 +100,10 @@ def _print_tasks(found: list[Any]) -> None:
     for each in found:
         values = (each.baseline, *each.scores)
         means = (f"{each.expected_layer:.2f}", f"{each.center_of_gravity:.2f}")
-        table.add_row(Text(each.name), each.metric, *(f"{100 * value:.1f}" for value in values), *means)
+        table.add_row(Text(f"{each.name} ({each.metric})"), *(f"{100 * value:.1f}" for value in values), *means)
     Console().print(table)
-    Console().print("by word: the most frequent label of each word; 0-3: a probe on a learnt mix of the layers 0 to 3")
+    Console().print("by word: the most frequent label of each word; 0-2: a probe on a learnt mix of the layers 0 to 2")
+    Console().print("expected layer: by what each layer adds; center of gravity: by the weights of the mix of all")
 
 
 def _print_result(result: Any) -> None:

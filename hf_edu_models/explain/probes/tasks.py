@@ -175,8 +175,8 @@ def draw_tasks(found: Sequence[TaskLayers], title: str = "") -> Any:
     last.set(xlabel="layer (0: embeddings)", xticks=layers)
     np.atleast_1d(axes)[0].legend(loc="upper right", frameon=False, fontsize=8)
     figure.suptitle(title, fontsize=11)
-    sizes = "; ".join(f"{task.name}: {task.train_words:,} and {task.test_words:,}" for task in found)
-    add_caption(figure, f"words in training and test: {sizes}")
+    least, most = (f"{size(task.train_words for task in found):,}" for size in (min, max))
+    add_caption(figure, f"{least} to {most} training words; the first score is that of the embeddings alone")
     return figure
 
 
