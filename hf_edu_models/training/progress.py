@@ -5,8 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
 from transformers import PrinterCallback, ProgressCallback, TrainerCallback
+from transformers.trainer_utils import has_length
 
 
 class OneLineProgressCallback(TrainerCallback):
@@ -19,14 +28,12 @@ class OneLineProgressCallback(TrainerCallback):
         self.title, self.score, self.quiet = title, (score or "").removeprefix("eval_"), quiet
         self.fields: dict[str, Any] = {"loss": "", "score": ""}
         self.bar: Progress | None = None
+        self.evaluation: tuple[Progress, TaskID] | None = None
 
     def on_train_begin(self, args, state, control, **kwargs):
         if not state.is_world_process_zero:
             return
-        time = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-        values = TextColumn("{task.fields[loss]} {task.fields[score]}")
-        columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *time, values)
-        self.bar = Progress(*columns, console=Console())
+        self.bar = _new_bar()
         self.task = self.bar.add_task(
             f"{self.title:<12}", total=state.max_steps, completed=state.global_step, **self.fields
         )
@@ -49,10 +56,37 @@ class OneLineProgressCallback(TrainerCallback):
             values = " ".join(filter(None, self.fields.values()))
             print(f"{self.title} {state.global_step}/{state.max_steps} {values}", flush=True)
 
+    def on_prediction_step(self, args, state, control, eval_dataloader=None, **kwargs):
+        """A second line while it evaluates; `quiet` has none."""
+        if self.quiet or not state.is_world_process_zero or not has_length(eval_dataloader):
+            return
+        if self.evaluation is None:
+            bar = self.bar or _new_bar(transient=True)
+            bar.start()
+            self.evaluation = bar, bar.add_task("evaluating  ", total=len(eval_dataloader), loss="", score="")
+        self.evaluation[0].advance(self.evaluation[1])
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        if self.evaluation is not None:
+            bar, task = self.evaluation
+            bar.remove_task(task)
+            if bar is not self.bar:
+                bar.stop()
+            self.evaluation = None
+
+    on_predict = on_evaluate
+
     def on_train_end(self, args, state, control, **kwargs):
         if self.bar is not None:
             self.bar.stop()
             self.bar = None
+
+
+def _new_bar(transient: bool = False) -> Progress:
+    time = (TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    values = TextColumn("{task.fields[loss]} {task.fields[score]}")
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), *time, values)
+    return Progress(*columns, console=Console(), transient=transient)
 
 
 def use_one_line_progress(trainer, title: str, quiet: bool = False) -> None:

@@ -58,6 +58,28 @@ def test_without_a_terminal_each_log_is_a_line(tmp_path, capsys):
     assert len(losses) > 1 and {row["step"] for row in losses} <= {int(step) for step in lines}
 
 
+def test_evaluation_is_a_line_that_goes_away(tmp_path, capsys):
+    training_args = arguments(tmp_path, num_train_epochs=1, eval_strategy="epoch")
+    training_args.disable_tqdm = False
+    trainer = translating(training_args)
+    (line,) = [each for each in trainer.callback_handler.callbacks if isinstance(each, OneLineProgressCallback)]
+    seen, step = [], line.on_prediction_step
+
+    def record(*options, **named):
+        step(*options, **named)
+        bar, task = line.evaluation
+        seen.append((bar is line.bar, bar.tasks[bar.task_ids.index(task)].completed))
+
+    line.on_prediction_step = record
+    trainer.train()
+    in_training, batches = len(seen), len(trainer.get_eval_dataloader())
+    trainer.predict(trainer.eval_dataset)
+    counted = list(range(1, batches + 1))
+    assert seen == [(True, count) for count in counted] + [(False, count) for count in counted]
+    assert in_training == batches and line.evaluation is None and line.bar is None
+    assert "evaluating" not in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("name", ["bahdanau", "recurrent", "gpt", "elmo", "word-vectors", "bert-finetune"])
 def test_every_command_that_the_end_names_works(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
