@@ -12,6 +12,9 @@ become [MASK], 10% a random token, and 10% stay (Section 3.1). Masks are drawn a
 NSP: half of the second passages follow the first in their document, the others come from another document; [CLS] is
 classified.
 
+Continued pre-training (BioBERT, Lee et al. 2020), `--init-from RUN --dataset my/domain.txt --objective masked_lm`
+starts from the weights of a run, keeps its tokenizer, and reads the texts of a domain; give a lower `--learning_rate`.
+
 Fine-tune with `2019_bert_finetune.py --init-from runs/bert_pretrain-wikitext`. The same training loop without Trainer:
 `2019_bert_pretrain_accelerate.py`.
 """

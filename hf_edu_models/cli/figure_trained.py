@@ -86,3 +86,34 @@ def diversity(
     print_table(rows, tuple(rows[0]))
     folders = {variant.name: folder / folder_of(variant.name, 0) for variant in variants}
     save_figure_and_values(draw_heads(rows, folders, source, about_sweep(variants, seeds)), rows, out)
+
+
+@app.command("cross-lingual")
+def cross_lingual(
+    dataset: Dataset = None,
+    source: Annotated[str, typer.Option(help="Language of the fine-tuning.")] = "en",
+    target: Annotated[str, typer.Option(help="The other language.")] = "de",
+    folder: Folder = None,
+    steps: Annotated[int | None, typer.Option(help="Steps of the pre-training.", min=1)] = None,
+    seeds: Seeds = 1,
+    quick: Quick = False,
+    out: OptionalFigureAndTable = None,
+) -> None:
+    """A task learnt in one language, tested in another: one body for both, with and without translations in a row."""
+    from ..experiments.cross_lingual import cross_lingual_variants, draw_transfer, transfer
+    from ..experiments.sweep import sweep
+    from ..plotting import check_picture_path
+
+    folder = folder or Path("figures") / "cross-lingual"
+    out = out or folder / "cross-lingual.png"
+    check_picture_path(out)
+    variants = cross_lingual_variants(quick, dataset=dataset, source=source, target=target, steps=steps)
+    console = Console()
+    rows = sweep("cross-lingual", variants, transfer, folder, range(seeds), lambda line: console.print(Text(line)))
+    print_table(rows, tuple(rows[0]))
+    settings = variants[0].settings
+    about = (
+        f"{Path(settings['dataset']).name}, {settings['steps']:,} steps of pre-training, {settings['labelled']:,} "
+        f"labelled texts in {source}, {seeds} seed{'' if seeds == 1 else 's'}."
+    )
+    save_figure_and_values(draw_transfer(rows, (source, target), about), rows, out)
