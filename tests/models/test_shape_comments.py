@@ -119,6 +119,9 @@ def run_everything():
     CASES["recurrent-ForTimeSeriesPrediction-lags"].build().forecast(torch.randn(BATCH, LENGTH, AXES["features"]))
     xl = CASES["transformer_xl"].build()
     xl(random_ids(BATCH, LENGTH), past_key_values=xl(random_ids(BATCH, SOURCE), use_cache=True).past_key_values)
+    windows = random_ids(BATCH * CHOICES, LENGTH).unflatten(0, (BATCH, CHOICES))
+    for mask in (None, torch.ones_like(windows)):
+        CASES["bert-ForSequenceClassification"].build()(windows, mask)
     kernel = CASES["kernel"].build()
     kernel(**inputs_for(CASES["kernel"]), memory_ids=torch.tensor([0, 1]))
     packed = torch.arange(LENGTH).expand(BATCH, LENGTH) % 4
