@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ _EXTENDS, _SUITES = (
     "extends",
     "suites",
 )  # the file below this one; the benchmarks that report a preset, and their scores
-_NOTES = ("published", "license_of_data", "get_data")  # facts about the data, not settings
+_DIGEST = "extends_digest"  # of what is inherited
+_BAR = "bar"  # what counting words reaches
+_NOTES = ("published", "license_of_data", "get_data", _BAR)  # facts about the data, not settings
 
 
 def recipes_folder() -> Path:
@@ -73,16 +77,42 @@ def _sections(name: str) -> dict[str, Any]:
     """Sections of a preset file, merged over those of the file that it extends."""
     content = _read(name)
     content.pop(_SUITES, None)
+    content.pop(_DIGEST, None)
     base = content.pop(_EXTENDS, None)
     if base is None:
         return content
     changes = content.pop(_COMMON, None) or {}
-    merged = {section: _merge(settings or {}, changes) for section, settings in _sections(base).items()}
+    inherited = {section: dict(settings or {}) for section, settings in _sections(base).items()}
+    for settings in inherited.values():
+        settings.pop(_BAR, None)  # it is that of other data
+    merged = {section: _merge(settings, changes) for section, settings in inherited.items()}
     return _merge(merged, content)
 
 
 def _read(name: str) -> dict[str, Any]:
     return yaml.safe_load((recipes_folder() / "presets" / f"{name}.yaml").read_text("utf-8"))
+
+
+def find_stale_digest(name: str) -> str | None:
+    """A sentence if the preset that this one extends has changed since `extends_digest` was written, else None.
+
+    A change there changes the runs of this preset, too, whose figures then are those of other settings.
+    """
+    content = _read(name)
+    base = content.get(_EXTENDS)
+    if base is None:
+        return None
+    sections = {
+        section: {setting: value for setting, value in (settings or {}).items() if setting not in _NOTES}
+        for section, settings in _sections(base).items()
+    }
+    digest = hashlib.sha256(json.dumps(sections, sort_keys=True).encode()).hexdigest()[:8]
+    if content.get(_DIGEST) == digest:
+        return None
+    return (
+        f"{name}.yaml extends {base}.yaml, whose settings have changed since; see whether what is said about {name} "
+        f"still holds, then set extends_digest: {digest!r}"
+    )
 
 
 def _merge(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:

@@ -296,7 +296,7 @@ def describe_run(
         "main_score": training_args.metric_for_best_model,
         "published": args.notes.get("published", []),
         **({"licence": args.licence} if args.licence else {}),
-        **({"license_of_data": args.notes["license_of_data"]} if "license_of_data" in args.notes else {}),
+        **{name: args.notes[name] for name in ("license_of_data", "bar") if args.notes.get(name)},
     }
 
 

@@ -2,13 +2,16 @@
 
     python recipes/benchmarks/results_table.py runs/*                     # one row per command, the best in bold
     python recipes/benchmarks/results_table.py runs/* --score perplexity  # instead of the main score
+    python recipes/benchmarks/results_table.py runs/* --check             # exit code 1 if a run is not above its bar
 
-Runs that differ only in their seed are one row: their mean, lowest and highest. The split is test if there is one,
-otherwise validation. Published scores say how their setting differs.
+A bar is what counting words reaches on the same rows; the presets of classifiers state it. Runs that differ only in their
+seed are one row: their mean, lowest and highest. The split is test if there is one, otherwise validation. Published
+scores say how their setting differs.
 """
 
 import argparse
 import shlex
+import sys
 from pathlib import Path
 
 from hf_edu_models.run_folder import RESULTS
@@ -24,7 +27,17 @@ def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", help="folders of runs; those that are not finished are skipped")
     parser.add_argument("--score", nargs="+", help="names of scores; the main score of each run by default")
+    parser.add_argument("--check", action="store_true", help="fail if a run is not above the bar of its preset")
     return parser.parse_args()
+
+
+def below_the_bar(folder: Path, results: dict) -> str | None:
+    """A sentence if a run is not above the bar of its preset; None if it is, or if its preset has none."""
+    bar, (split, scores) = results.get("bar"), _split(results)
+    if not bar or scores.get(bar["metric"], float("inf")) > bar["score"]:
+        return None
+    shown = " against ".join(_format(bar["metric"], score) for score in (scores[bar["metric"]], bar["score"]))
+    return f"{folder}: {split} {bar['metric']} {shown} of {bar['system']}; the run is not above its bar"
 
 
 def tables(runs: list[dict], scores: list[str] | None = None) -> str:
@@ -48,6 +61,12 @@ def table(data: str, split: str, score: str, groups: list[list[dict]]) -> str:
     rows += [
         [f"published: {name}", _format(score, each["score"]), "-", "-", "-", "-", _setting(each)]
         for name, each in published.items()
+    ]
+    bars = {each["bar"]["system"]: each["bar"] for runs in groups for each in runs if each.get("bar")}
+    rows += [
+        [f"bar: {name}", _format(score, each["score"]), "-", "0", "-", "-", f"{each['data']}, {each['split']}"]
+        for name, each in bars.items()
+        if each["metric"] == score
     ]
     lines = [f"#### {data}, {split}", "", f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     return "\n".join(lines + [f"| {' | '.join(cells)} |" for cells in rows])
@@ -114,7 +133,13 @@ def main():
     finished = [folder for folder in map(Path, args.runs) if (folder / RESULTS).is_file()]
     if not finished:
         raise SystemExit(f"no finished run in {' '.join(args.runs)}; a finished run has a {RESULTS}")
-    print(tables([read_results(folder) for folder in finished], args.score))
+    runs = {folder: read_results(folder) for folder in finished}
+    print(tables(list(runs.values()), args.score))
+    if args.check:
+        problems = [problem for folder, results in runs.items() if (problem := below_the_bar(folder, results))]
+        compared = sum(bool(results.get("bar")) for results in runs.values())
+        print("\n".join([*problems, f"{compared} of {len(runs)} runs have a bar; {len(problems)} are not above it"]))
+        sys.exit(1 if problems else 0)
 
 
 if __name__ == "__main__":

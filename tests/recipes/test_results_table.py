@@ -10,7 +10,7 @@ import pytest
 SCRIPT = Path(__file__).parents[2] / "recipes" / "benchmarks" / "results_table.py"
 
 
-def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"), published=(), command=None):
+def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"), published=(), command=None, bar=None):
     scores = {metric: score, f"{metric}_interval": [score - 1, score + 1]}
     results = {
         "model_type": "edu_bahdanau",
@@ -25,7 +25,7 @@ def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"),
         "scores": dict.fromkeys(splits, scores),
         "samples": [],
         "published": list(published),
-    }
+    } | ({"bar": bar} if bar else {})
     folder.mkdir()
     (folder / "results.json").write_text(json.dumps(results), encoding="utf-8")
     return folder
@@ -82,3 +82,15 @@ def test_unfinished_runs_are_skipped_and_none_at_all_is_an_error(runs, tmp_path)
     assert table(runs[2], tmp_path / "empty")[1] == table(runs[2])[1]
     code, _, error = table(tmp_path / "empty")
     assert code == 1 and "no finished run" in error
+
+
+def test_a_run_below_the_bar_of_its_preset_fails(tmp_path):
+    bar = {"system": "majority", "score": 0.6, "metric": "accuracy", "data": "rte", "split": "validation"}
+    above = write_run(tmp_path / "above", 1, 0.7, "accuracy", bar=bar)
+    equal = write_run(tmp_path / "equal", 1, 0.6, "accuracy", bar=bar)
+    without = write_run(tmp_path / "without", 1, 0.1, "accuracy")
+    code, out, _ = table(above, without, arguments=["--check"])
+    assert code == 0 and "1 of 2 runs have a bar; 0 are not above it" in out and "| bar: majority | 60.0% |" in out
+    code, out, _ = table(above, equal, arguments=["--check"])
+    assert code == 1 and f"{equal}: test accuracy 60.0% against 60.0% of majority; the run is not above its bar" in out
+    assert table(equal)[0] == 0
