@@ -4,9 +4,9 @@
     python recipes/benchmarks/results_table.py runs/* --score perplexity  # instead of the main score
     python recipes/benchmarks/results_table.py runs/* --check             # exit code 1 if a run is not above its bar
 
-A bar is what counting words reaches on the same rows; the presets of classifiers state it. Runs that differ only in their
-seed are one row: their mean, lowest and highest. The split is test if there is one, otherwise validation. Published
-scores say how their setting differs.
+A bar is what counting words reaches on the same rows; the presets of classifiers state it. Runs that differ only in
+their seed are one row: their mean, lowest and highest. The split is test if there is one, otherwise validation.
+Published scores say how their setting differs.
 """
 
 import argparse
