@@ -116,7 +116,9 @@ _TWO: dict[str, Any] = {
 }
 LAG_TASKS = {
     "reber": LagTask("reber", "sample_reber", 7, 7, 9, "each", max_sequences=60_000),
-    "lag 100, regular": LagTask(**_AGAIN, direct_first=8_000, batch_size=16, learning_rate=0.003),
+    "lag 100, regular": LagTask(
+        **_AGAIN | {"max_sequences": 30_000}, direct_first=8_000, batch_size=16, learning_rate=0.003
+    ),
     "lag 100, random": LagTask(
         **_AGAIN, judged="last", options={"regular": False}, batch_size=32, input_gate_bias=-2.5
     ),

@@ -188,9 +188,9 @@ def draw_long_time_lags(rows: Sequence[dict[str, Any]]) -> Figure:
     right.set_xscale("log")
     right.set_xlabel("sequences until success: each trial a point")
     right.set_title(f"grey: {published.source}", fontsize=9, color=GREY)
-    add_caption(
-        figure,
-        f"Success: at most {LagTask.wrong_at_most} of the last 2,000 sequences wrong (two sequences, noise: "
-        f"{LAG_TASKS['two sequences, noise'].wrong_at_most}). {published.note}",
+    noisy = LAG_TASKS["two sequences, noise"].wrong_at_most
+    success = (
+        f"Success: at most {LagTask.wrong_at_most} of the last 2,000 sequences wrong (two sequences, noise: {noisy})."
     )
+    add_caption(figure, f"{success}\n{published.note}")
     return figure
