@@ -12,6 +12,7 @@ validation if there is no test split.
 The exit code is 0 if the run is above all lines, 1 if it is not, 2 after an error.
 """
 
+import runpy
 import sys
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from sklearn.preprocessing import StandardScaler
 from hf_edu_models.data.columns import read_column
 from hf_edu_models.metrics.scorers import ClassificationScorer
 from hf_edu_models.training import corpus_for, parse_arguments, preset_names, read_results, recipe_files
-from hf_edu_models.training.arguments import section_of
+from hf_edu_models.training.arguments import RecipeArguments, section_of
 
 TASKS = ("classification", "documents")
 
@@ -91,14 +92,13 @@ def scores_of(corpus, split, score):
 
 def data_of_preset(preset, dataset=None):
     """The corpus of a preset for classifiers, and its main score."""
-    sections = [
-        section_of(str(file)) for file in recipe_files().values() if preset in preset_names(section_of(str(file)))
-    ]
-    if not sections:
+    files = [str(file) for file in recipe_files().values() if preset in preset_names(section_of(str(file)))]
+    if not files:
         raise ValueError(f"{preset} is neither the folder of a run nor a preset; presets: {', '.join(preset_names())}")
-    file = next(file for file in recipe_files().values() if section_of(str(file)) == sections[-1])
+    file = files[0]  # all recipes with this preset read the same texts and labels
     options = ["--preset", preset] + ([] if dataset is None else ["--dataset", dataset])
-    args, training_args = parse_arguments(str(file), options)
+    arguments = runpy.run_path(file).get("Arguments", RecipeArguments)
+    args, training_args = parse_arguments(file, options, arguments)
     score = training_args.metric_for_best_model
     return corpus_for(args, tasks=TASKS), "accuracy" if score in (None, "loss") else score
 

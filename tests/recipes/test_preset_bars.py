@@ -6,7 +6,7 @@ from hf_edu_models.training import load_preset, preset_names, recipe_files
 from hf_edu_models.training import presets as module
 from hf_edu_models.training.arguments import section_of
 
-SECTIONS = [section_of(str(file)) for file in recipe_files().values()]
+SECTIONS = {section: preset_names(section) for section in map(section_of, map(str, recipe_files().values()))}
 # Each needs a number for a text or a pair of texts; the bars of other tasks are not words that are counted.
 CLASSIFIERS = {
     "sst2", "cola", "mrpc", "rte", "stsb", "qqp", "mnli", "qnli", "wnli", "boolq", "cb", "wic", "terra", "goemotions",
@@ -17,9 +17,7 @@ CLASSIFIERS = {
 @pytest.mark.parametrize("name", sorted(CLASSIFIERS))
 def test_a_preset_states_the_bar_of_its_own_data(name):
     """`bar: null` only where a comment says why; what a preset inherits is the bar of other data."""
-    for section in SECTIONS:
-        if name not in preset_names(section):
-            continue
+    for section in (each for each, names in SECTIONS.items() if name in names):
         settings, notes = load_preset(name, section)
         assert "bar" in notes, f"{name} states no bar"
         bar, own = notes["bar"], {name, settings.get("dataset_config"), settings["dataset"]}
