@@ -46,7 +46,7 @@ STAGES = {  # a new language model has no layers to protect; the paper unfreezes
 
 
 def main(args, training_args):
-    start_stages(args, training_args)
+    start_stages(args, training_args, STAGES)
     names = [] if args.classify_only else ["target_lm"] if args.init_from else list(STAGES)
     for name in names:
         stage, stage_training = stage_arguments(__file__, name, args, training_args, **STAGES[name])

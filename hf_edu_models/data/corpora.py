@@ -109,6 +109,24 @@ def load_splits(name: str, config: str | None = None) -> dict[str, Any]:
     return _rename_splits(raw, None)
 
 
+def has_columns(name: str, config: str | None = None, **names: Any) -> bool:
+    """Whether a file, folder or Hub dataset has the columns, languages or pairs of files that `load_corpus` is given.
+
+    Args:
+        names: `task`, `columns`, `source` and `target` of `load_corpus`.
+    """
+    if name in BUILTINS or is_concatenation(name):
+        return False
+    languages = {side: names.get(side) for side in ("source", "target")}
+    try:
+        if any(languages.values()) and find_pairs(Path(name).expanduser(), **languages):
+            return True
+        _plan(load_splits(name, config), **{"task": None, "columns": None} | languages | names)
+    except (ValueError, OSError):  # `load_corpus` says what is wrong with the data
+        return False
+    return True
+
+
 def load_treebank(name: str, config: str | None = None) -> dict[str, Any]:
     """Sentences with their dependency trees by split: rows with `tokens` and `heads`, the root's head 0.
 

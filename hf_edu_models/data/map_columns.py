@@ -105,7 +105,7 @@ def _field(value: Any, column: str, *path: str) -> Any:
 def _answers(texts: Any, starts: Any) -> dict[str, list]:
     """SQuAD's form, whether the file has one answer or a list of them; `starts` may be the text that they are in."""
     if isinstance(starts, str):
-        places = {text: starts.find(text) for text in texts}
+        places = {text: starts.find(text) for text in ([texts] if isinstance(texts, str) else texts or [])}
         found = {text: place for text, place in places.items() if place >= 0}
         return {"text": list(found), "answer_start": list(found.values())}
     if isinstance(texts, str):

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import Seq2SeqTrainingArguments
@@ -24,6 +24,7 @@ from .teacher_forcing import check_schedule
 
 _OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
 OF_DATASET = ("dataset_config", "task", "columns", "source", "target", "data_options")  # of this one, not of another
+_COLUMNS = ("source", "target", "columns")
 _MIXED_PRECISION = ("auto", "no", "bf16")
 
 
@@ -34,7 +35,12 @@ def _option(default: Any, text: str) -> Any:
 
 @dataclass
 class RecipeArguments:
-    """Arguments for the data, the tokenizer and the model of a run."""
+    """Arguments for the data, the tokenizer and the model of a run.
+
+    `kept_settings` are the ends of the names of a preset's model settings that hold with --init-from, too.
+    """
+
+    kept_settings: ClassVar[tuple[str, ...]] = ("dropout", "label_smoothing", "regularization", "lock_dropout_masks")
 
     preset: str | None = _option(None, "Name of a preset (recipes/presets/NAME.yaml); flags override its settings.")
     dataset: str | None = _option(None, "Built-in corpus, file, folder or Hub id of the dataset.")
@@ -85,6 +91,7 @@ class RecipeArguments:
         None, "Licence of the weights for the model card, as the Hub names it: apache-2.0, mit, ..."
     )
     notes: dict = field(default_factory=dict, init=False)  # the preset's facts about its data
+    preset_columns: dict = field(default_factory=dict, init=False)  # its source, target, columns: not of --dataset
     words: list = field(default_factory=list, init=False)  # of the tokens, by id: what --embeddings looks up
     recipe: str = field(default="", init=False)  # the recipe's file name
     argv: list = field(default_factory=list, init=False)  # the flags of the command line
@@ -241,13 +248,15 @@ class CrossViewArguments(FeatureArguments):
             raise ValueError(f"unlabelled_weight must be above 0, got {self.unlabelled_weight}")
         if self.unlabelled_size is not None and self.unlabelled_size < 1:
             raise ValueError(f"unlabelled_size must be at least 1, got {self.unlabelled_size}")
-        if self.unlabelled is None and self.unlabelled_size is not None:
-            raise ValueError("--unlabelled_size needs --unlabelled, which names the dataset")
+        if self.unlabelled is None and (self.unlabelled_size is not None or self.unlabelled_weight != 1.0):
+            raise ValueError("--unlabelled_size and --unlabelled_weight need --unlabelled, which names the dataset")
 
 
 @dataclass
 class UlmfitArguments(RecipeArguments):
-    """Further arguments for the stages before a classifier."""
+    """Further arguments for the stages before a classifier, whose head is new."""
+
+    kept_settings: ClassVar[tuple[str, ...]] = (*RecipeArguments.kept_settings, "pooling", "classifier_hidden_size")
 
     general_lm: list[str] | None = _option(
         None, "Options of the general language model, as name=value: dataset=wikitext num_train_epochs=2."
@@ -436,11 +445,10 @@ def parse_arguments(
     settings, notes = load_preset(preset, section) if preset else ({}, {})
     model = settings.pop("model", {})
     _check_settings(settings, preset, (arguments, RunArguments))
-    dataset = flag_value(argv, "dataset")
+    dataset, of_preset = flag_value(argv, "dataset"), {}
     if dataset and "dataset" in settings:
         notes = notes if _is_data_of(preset, settings, dataset) else {}
-        for name in OF_DATASET:
-            settings.pop(name, None)  # it belongs to the preset's own dataset
+        of_preset = {name: settings.pop(name) for name in OF_DATASET if name in settings}
     if "--streaming" in argv:  # its only epoch is the whole run
         settings = {"eval_strategy": "steps", "eval_steps": 500, "save_strategy": "steps"} | settings
     parser.set_defaults(**_to_flags(settings), output_dir=f"runs/{section}-{preset or 'run'}")
@@ -450,8 +458,10 @@ def parse_arguments(
     if unknown:
         raise unknown_flag(unknown[0], parser)
     args.notes, args.recipe, args.argv = notes, file.name, argv
-    if args.init_from is not None:  # the sizes are those of the checkpoint; regularisation may differ
-        model = {name: value for name, value in model.items() if name.endswith(("dropout", "label_smoothing"))}
+    if not any(getattr(args, name) for name in _COLUMNS):
+        args.preset_columns = {name: of_preset[name] for name in _COLUMNS if name in of_preset}
+    if args.init_from is not None:  # the sizes are those of the checkpoint
+        model = {name: value for name, value in model.items() if name.endswith(args.kept_settings)}
     args.model = model | _size_settings(args.size, section) | args.model
     if args.dataset is None:
         presets = f"give --preset (one of {', '.join(preset_names(section))}) or --dataset"

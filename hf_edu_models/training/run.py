@@ -162,21 +162,28 @@ def _enable_cpu_kernels(training_args: RunArguments, resumed: Path | None) -> No
 
 
 def _check_folder(args: RecipeArguments, training_args: RunArguments, folder: Path) -> None:
-    # settings.yaml alone is left by a run that ended before its first checkpoint; it may be overwritten.
-    has_run = (folder / RESULTS).exists() or bool(list_checkpoints(folder))
-    if has_run and args.overwrite:
-        delete_run(folder)
-    elif has_run and not args.resume:
+    if args.overwrite and has_run(folder):
+        delete_run(folder, args.init_from)
+    elif has_run(folder) and not args.resume:
         raise ValueError(
             f"{folder} already has a run; --resume continues it, --overwrite deletes it, --output_dir chooses another "
             "folder"
         )
-    elif has_run:
+    elif has_run(folder):
         check_same_settings(read_settings(folder), settings_of(args, training_args), folder)
 
 
-def delete_run(folder: Path) -> None:
-    """Delete what is in a run's folder."""
+def has_run(folder: Path) -> bool:
+    """Whether a folder has a run: settings.yaml alone is left by one that ended before its first checkpoint."""
+    return (folder / RESULTS).exists() or bool(list_checkpoints(folder))
+
+
+def delete_run(folder: Path, init_from: str | None) -> None:
+    """Delete what is in a run's folder, unless the new run starts from it."""
+    if init_from is not None and Path(init_from).resolve().is_relative_to(folder.resolve()):
+        raise ValueError(
+            f"--overwrite would delete {init_from}, which --init-from names; choose another folder with --output_dir"
+        )
     for entry in folder.iterdir():
         if entry.name != LOCK:
             shutil.rmtree(entry) if entry.is_dir() and not entry.is_symlink() else entry.unlink()

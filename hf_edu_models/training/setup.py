@@ -10,15 +10,17 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from ..auto import find_class, public_classes
 from ..checkpoints import (
     check_no_weight_missing,
     explain_missing,
     load_config,
     load_tokenizer,
     position_limit,
+    saved_class,
 )
 from ..data.columns import column_names, is_stream, label_names, plan_columns, read_column
-from ..data.corpora import load_corpus
+from ..data.corpora import has_columns, load_corpus
 from ..data.notes import note
 from ..data.phrases import find_phrases
 from ..data.pretraining import build_nsp_pairs
@@ -42,6 +44,7 @@ def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
         args: The sizes and the task that are chosen here are set, so that the run records them.
         tasks: The tasks that the recipe can train; any if empty.
     """
+    _keep_columns_of_preset(args)
     corpus = _load_labelled(args)
     if tasks and task_of(corpus) not in tasks:
         corpus = _load_for(args, corpus, tasks)
@@ -54,6 +57,14 @@ def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
         if split not in corpus:
             raise ValueError(f"{args.dataset} has no {split} split with labels: {', '.join(corpus) or 'none'}; {hint}")
     return corpus
+
+
+def _keep_columns_of_preset(args: RecipeArguments) -> None:
+    """Set the source, target and columns of the preset's own dataset if `--dataset`, another one, has them, too."""
+    names, args.preset_columns = args.preset_columns, {}
+    if names and has_columns(args.dataset, args.dataset_config, task=args.task, **names):
+        for name, value in names.items():
+            setattr(args, name, value)
 
 
 def _with_held_out(args: RecipeArguments, corpus: Any) -> dict[str, Any]:
@@ -284,9 +295,10 @@ def _check_lengths(own: Any, args: RecipeArguments) -> None:
 
 
 def _shapes(auto_class: Any, config: Any) -> dict[str, Any]:
-    """The shapes of all weights, on the meta device."""
+    """The shapes of all weights of a checkpoint, on the meta device: another head has none there yet."""
+    saved = saved_class(config)
     with torch.device("meta"):
-        model = _build(auto_class, config)
+        model = find_class(saved)(config) if saved in public_classes() else _build(auto_class, config)
     return {name: weight.shape for name, weight in model.state_dict().items()}
 
 

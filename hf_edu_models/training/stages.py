@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from ..data.notes import note
 from ..run_folder import RESULTS, read_settings
 from .arguments import OF_DATASET, RecipeArguments, RunArguments, parse_arguments, settings_of
-from .run import check_same_settings, delete_run
+from .run import check_same_settings, delete_run, has_run
 
 _OF_DATA = (*OF_DATASET, "no_header", "train_size", "validation_size", "test_size")  # those of the last stage
 
 
-def start_stages(args: RecipeArguments, training_args: RunArguments) -> None:
+def start_stages(args: RecipeArguments, training_args: RunArguments, stages: Iterable[str]) -> None:
     """With `--overwrite`, delete the whole run, stages included, before the first of them starts."""
     if args.overwrite:
-        if training_args.process_index == 0:
-            delete_run(Path(training_args.output_dir))
+        folder = Path(training_args.output_dir)
+        if training_args.process_index == 0 and any(map(has_run, (folder, *(folder / stage for stage in stages)))):
+            delete_run(folder, args.init_from)
         args.overwrite = False
         args.argv = [word for word in args.argv if word != "--overwrite"]
 
@@ -44,6 +46,7 @@ def stage_arguments(
     stage_args, stage_training_args = parse_arguments(recipe, [*args.argv, *flags], type(args))
     if "dataset" in own:
         defaults_of = {field.name: field.default for field in dataclasses.fields(RecipeArguments)}
+        stage_args.preset_columns = {}
         for name in _OF_DATA:
             if name not in own:
                 setattr(stage_args, name, {} if name in ("columns", "data_options") else defaults_of[name])

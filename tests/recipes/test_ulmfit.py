@@ -2,13 +2,22 @@
 
 import importlib.util
 import json
+import shutil
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from hf_edu_models.run_folder import list_checkpoints
-from hf_edu_models.training import UlmfitArguments, launch, parse_arguments, read_results, recipe_files, stage_arguments
+from hf_edu_models.training import (
+    UlmfitArguments,
+    launch,
+    parse_arguments,
+    read_results,
+    recipe_files,
+    stage_arguments,
+    start_stages,
+)
 
 RECIPE = recipe_files()["ulmfit"]
 STAGES = ("general_lm", "target_lm", ".")
@@ -97,6 +106,37 @@ def test_a_language_model_of_ones_own(whole, tmp_path):
     )
     assert torch.equal(kept, learnt)
     assert abs(torch.cosine_similarity(new.flatten(), learnt.flatten(), dim=0)) < 0.1
+
+
+def test_a_language_model_without_the_settings_of_the_preset_gets_its_regularisation_and_its_head(whole, tmp_path):
+    """Those of a run of `recurrent` have defaults: no penalty, the last state, one linear layer."""
+    plain, saved = tmp_path / "plain", json.loads((whole / "general_lm" / "config.json").read_text())
+    shutil.copytree(whole / "general_lm", plain)
+    ours = {"pooling", "classifier_hidden_size", "activation_regularization", "lock_dropout_masks", "weight_dropout"}
+    (plain / "config.json").write_text(json.dumps({name: saved[name] for name in saved if name not in ours}))
+    (plain / "manifest.json").unlink(missing_ok=True)
+    run(tmp_path / "two", "--init-from", str(plain), "--max_steps", "1", "--target_lm", "max_steps=1")
+    for folder in (tmp_path / "two", tmp_path / "two" / "target_lm"):
+        found = json.loads((folder / "config.json").read_text())
+        assert {name: found[name] for name in ours} == {name: saved[name] for name in ours}
+    assert "hidden.norm.running_mean" in load_file(tmp_path / "two" / "model.safetensors")
+
+
+def test_overwriting_deletes_neither_what_the_run_starts_from_nor_what_is_no_run(whole, tmp_path, capsys):
+    shutil.copytree(whole, tmp_path / "run")
+    with pytest.raises(SystemExit):
+        run(tmp_path / "run", "--overwrite", "--classify_only", "--init-from", str(tmp_path / "run" / "target_lm"))
+    assert "--overwrite would delete" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "run" / "target_lm" / "model.safetensors").exists()
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("x")
+    args, training_args = parse_arguments(
+        str(RECIPE),
+        ["--preset", "smoke", "--use_cpu", "--overwrite", "--output_dir", str(tmp_path / "mine")],
+        UlmfitArguments,
+    )
+    start_stages(args, training_args, STAGES)
+    assert (tmp_path / "mine" / "notes.txt").exists()
 
 
 def test_overwriting_deletes_all_stages_once(whole, tmp_path):

@@ -1,5 +1,6 @@
 """Arguments of a run: presets, flags, settings that may and may not change on resume, folders that have a run."""
 
+import json
 import re
 import runpy
 import shlex
@@ -186,6 +187,53 @@ def test_what_belongs_to_the_data_of_a_preset_does_not_apply_to_other_data(tmp_p
     assert copy.source is None and copy.notes == {"published": [{"score": 1}]}
 
 
+@pytest.mark.parametrize("columns", [["cs", "de", "en", "fr"], ["de", "en"], ["source", "target"]])
+def test_columns_of_a_preset_hold_for_a_dataset_that_has_them(columns, tmp_path, monkeypatch, capsys):
+    own = {"dataset": "ada/captions", "source": "en", "target": "de"}
+    folder = tmp_path / "recipes" / "presets"
+    folder.mkdir(parents=True)
+    (folder / "captions.yaml").write_text(yaml.safe_dump({"bahdanau": own}))
+    monkeypatch.setattr(presets, "recipes_folder", lambda: folder.parent)
+    for split in ("train", "validation"):
+        rows = [json.dumps({name: f"{name} {split} {row}" for name in columns}) for row in range(3)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(rows))
+    flags = ["--preset", "captions", "--dataset", str(tmp_path)]
+    args, _ = parse(*flags)
+    row = corpus_for(args, tasks=["translation"])["train"][0]
+    if "en" in columns:
+        assert row == {"source": "en train 0", "target": "de train 0"} and (args.source, args.target) == ("en", "de")
+    else:
+        assert row == {"source": "source train 0", "target": "target train 0"} and args.source is None
+    if "fr" in columns:
+        args, _ = parse(*flags, "--source", "fr", "--target", "cs")
+        assert corpus_for(args)["train"][0] == {"source": "fr train 0", "target": "cs train 0"}
+
+
+def test_columns_of_a_preset_that_the_dataset_does_not_have_are_left_out(tmp_path):
+    (tmp_path / "train.jsonl").write_text('{"cs": "a", "fr": "b", "it": "c"}\n')
+    args, _ = parse_arguments(
+        "recipes/2017_transformer.py", ["--preset", "multi30k-en-de", "--dataset", str(tmp_path), "--use_cpu"]
+    )
+    with pytest.raises(ValueError, match="3 languages to choose from"):
+        corpus_for(args, tasks=["translation"])
+
+
+@pytest.mark.parametrize("name", ["upos", "kind"])
+def test_a_renamed_column_of_a_preset_holds_where_it_exists(name, tmp_path):
+    rows = [json.dumps({"tokens": ["a", "b"], name: ["x", "y"], "xpos": ["q", "r"]})] * 3
+    (tmp_path / "train.jsonl").write_text("\n".join(rows))
+    args, _ = parse_arguments(
+        "recipes/2019_bert_finetune.py", ["--preset", "pos", "--dataset", str(tmp_path), "--use_cpu"]
+    )
+    assert args.preset_columns == {"columns": {"tags": "upos"}}
+    if name == "upos":
+        assert corpus_for(args)["train"].features["tags"].feature.names == ["x", "y"]
+        assert args.columns == {"tags": "upos"}
+    else:
+        with pytest.raises(ValueError, match="no task fits the columns"):
+            corpus_for(args)
+
+
 def test_a_table_without_a_header():
     args, _ = parse("--dataset", "mine.csv", "--no_header", "--columns", "text=1", "label=0")
     assert args.corpus["header"] is False and args.corpus["columns"] == {"text": "1", "label": "0"}
@@ -245,6 +293,8 @@ def test_a_folder_with_a_run_is_not_overwritten(tmp_path):
     with pytest.raises(ValueError, match="already has a run; --resume continues it, --overwrite deletes it"):
         start(tmp_path / "run")
     assert (tmp_path / "run" / "kept.txt").exists()
+    with pytest.raises(ValueError, match=r"--overwrite would delete .*checkpoint-3, which --init-from"):
+        start(tmp_path / "run", "--init-from", str(tmp_path / "run" / "checkpoint-3"), overwrite=True)
     start(tmp_path / "run", overwrite=True)
     assert not (tmp_path / "run" / "kept.txt").exists()
     (tmp_path / "mine").mkdir()
@@ -470,7 +520,7 @@ def test_a_query_with_a_placeholder_is_a_question_and_its_answers_are_found_in_t
     passage = "Ada met Ida in Rome. Ida left."
     rows = {"passage": [passage] * 2, "query": ["@placeholder left", "In @placeholder"], "idx": [0, 1]}
     rows |= {"entities": [["Ada", "Ida", "Rome"]] * 2, "answers": [["Ida", "Eva"], ["Rome"]]}
-    hidden = rows | {"answers": [[], []]}
+    hidden = rows | {"answers": [[], None]}
     splits = {"train": rows, "validation": rows, "test": hidden}
     types = datasets.Features(
         passage=datasets.Value("string"), query=datasets.Value("string"), idx=datasets.Value("int64"),

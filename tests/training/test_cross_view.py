@@ -165,7 +165,8 @@ def test_wrong_uses_are_one_sentence(tmp_path):
         trainer_for(tmp_path, bidirectional=False)
     for wrong, sentence in (
         ({"unlabelled_weight": 0.0}, "unlabelled_weight must be above 0"),
-        ({"unlabelled_size": 5}, "--unlabelled_size needs --unlabelled"),
+        ({"unlabelled_size": 5}, "--unlabelled_weight need --unlabelled"),
+        ({"unlabelled_weight": 2.0}, "--unlabelled_weight need --unlabelled"),
         ({"unlabelled": "x", "unlabelled_size": 0}, "unlabelled_size must be at least 1"),
     ):
         with pytest.raises(ValueError, match=sentence):
