@@ -206,7 +206,7 @@ def loss_and_errors(task: LagTask, outputs: Tensor, drawn: Sequences) -> tuple[T
         allowed = torch.as_tensor(drawn.allowed)
         least = outputs.masked_fill(~allowed, torch.inf).amin(-1)  # (B, T)
         most = outputs.masked_fill(allowed, -torch.inf).amax(-1)  # (B, T)
-        return loss, ((least <= most) & (targets != PAD)).any(1).float()
+        return loss, (~(least > most) & (targets != PAD)).any(1).float()
     last = outputs[torch.arange(len(outputs)), torch.as_tensor(drawn.lengths) - 1]  # (B, O)
     if task.answer == "number":
         answers, expected = last.squeeze(-1), targets if drawn.expected is None else torch.as_tensor(drawn.expected)
@@ -247,7 +247,7 @@ def train_reader(
         recent = torch.cat([recent, errors.detach()])[-_WINDOW:]
         is_solved = len(recent) == _WINDOW and is_successful(task, recent)
         if seen // task.batch_size % 25 == 0:
-            wrong = (recent >= task.tolerance).float().mean().item()
+            wrong = is_wrong(task, recent).float().mean().item()
             progress(f"{seen:,} sequences: {wrong:.1%} of the last {len(recent):,} wrong")
     return {
         "success": int(is_solved),
@@ -263,11 +263,16 @@ def _count_wrong(model: SequenceReader, task: LagTask, rng: np.random.Generator)
     wrong = 0
     for _ in range(_TEST_SIZE // 256):
         inputs, drawn = draw(task, rng, 256)
-        wrong += int((loss_and_errors(task, model(inputs), drawn)[1] >= task.tolerance).sum())
+        wrong += int(is_wrong(task, loss_and_errors(task, model(inputs), drawn)[1]).sum())
     return wrong
+
+
+def is_wrong(task: LagTask, errors: Tensor) -> Tensor:
+    """Which sequences are wrong; those of a diverged model, whose errors are NaN, are."""
+    return ~(errors < task.tolerance)
 
 
 def is_successful(task: LagTask, errors: Tensor) -> bool:
     """Whether the errors of the last sequences end a trial."""
     is_near = task.mean_error is None or errors.mean().item() < task.mean_error
-    return is_near and int((errors >= task.tolerance).sum()) <= task.wrong_at_most
+    return is_near and int(is_wrong(task, errors).sum()) <= task.wrong_at_most

@@ -92,6 +92,15 @@ def test_two_sequences_are_judged_without_the_noise_of_their_targets_and_trained
     assert loss.item() == pytest.approx((0.5**2 + 0.01**2 + 0.15**2) / 3, rel=1e-4)
 
 
+def test_a_diverged_model_is_wrong():
+    for name, task in lags.LAG_TASKS.items():
+        inputs, drawn = lags.draw(task, np.random.default_rng(0), 4)
+        outputs = torch.full((*inputs.shape[:2], task.outputs), torch.nan)
+        errors = lags.loss_and_errors(task, outputs, drawn)[1]
+        assert lags.is_wrong(task, errors).all(), name
+    assert not lags.is_successful(lags.LAG_TASKS["adding"], torch.full((2_000,), torch.nan))
+
+
 def test_a_trial_ends_when_few_are_wrong_and_the_mean_error_is_small():
     task, plain = lags.LAG_TASKS["two sequences, noise"], lags.LAG_TASKS["reber"]
     errors = torch.zeros(2_000)
