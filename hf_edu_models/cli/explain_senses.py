@@ -37,11 +37,15 @@ def senses(
     hf-edu explain senses runs/bert_pretrain-wikitext --dataset my/wic
     """
     from ..data import load_splits
+    from ..explain.words.maps import check_method
     from ..explain.words.senses import draw_senses, read_occurrences, score_pairs, senses_of
     from ..plotting import check_picture_path, save_figure
 
     if not dataset:
         raise ValueError("give --dataset with sentences and senses, such as CoarseWSD-20 or WiC")
+    check_method(method)
+    if out is None and layer is not None:
+        raise ValueError("--layer chooses what is drawn; give --out, as in: senses RUN bank --out bank.png")
     if out is not None:
         check_picture_path(out)
         if word is None:

@@ -47,7 +47,7 @@ Int8 = Annotated[
         "--int8", help="Round the weights of linear layers to 8 bits: faster on a CPU, about the same results."
     ),
 ]
-Seed = Annotated[int, typer.Option(help="Random seed.")]
+Seed = Annotated[int, typer.Option(help="Random seed.", min=0)]
 _figure = typer.Option(help="Output figure, .png or .svg.")
 Figure = Annotated[Path, _figure]
 OptionalFigure = Annotated[Path | None, _figure]

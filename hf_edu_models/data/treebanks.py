@@ -39,8 +39,12 @@ class _Sentences(Sequence):
         row = self.rows[int(index)]
         pairs = zip(row[self.words], row[self.heads], strict=True)
         words = [(word, head) for word, head in pairs if head not in _NO_HEAD]
+        where = f"{self.where}, row {index}"
+        for word, head in words:
+            if not str(head).isdigit():
+                raise ValueError(f"{where}: the head of {word!r} is {head!r}, but a head is the number of a word, or 0")
         tokens, heads = [word for word, _ in words], [int(head) for _, head in words]
-        check_tree(heads, f"{self.where}, row {index}")
+        check_tree(heads, where)
         return {"tokens": tokens, "heads": heads}
 
 

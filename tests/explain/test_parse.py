@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import hf_edu_models
 from hf_edu_models.cli.explain import app
 from hf_edu_models.data import load_treebank, train_tokenizer
-from hf_edu_models.data.treebanks import check_tree
+from hf_edu_models.data.treebanks import check_tree, read_treebank
 from hf_edu_models.explain import draw_parse_probe, draw_trees, parse_probe, untrained_copy
 from hf_edu_models.explain.probes.trees import (
     attachment_score,
@@ -167,7 +167,7 @@ def test_sentences_that_the_model_cannot_read_whole_are_left_out(built):
     model, tokenizer = built(next(each for each in ATTENDERS if each.name == "bert"))
     long = {"tokens": ["the"] * 60, "heads": [0, *range(1, 60)]}
     result = parse_probe(model, tokenizer, [*sentences(12), long], train_size=9, test_size=4, epochs=1, control=False)
-    assert result.left_out == 1
+    assert result.left_out == 1 and result.train_sentences + result.test_sentences == 12
 
 
 @pytest.mark.parametrize(
@@ -185,6 +185,12 @@ def test_a_file_of_universal_dependencies_is_read(tmp_path):
     file.write_text("".join(f"{n}\t{word}\t_\t_\t_\t_\t{head}\t_\t_\t_\n" for n, word, head in rows) + "\n")
     (row,) = load_treebank(str(file))["train"]
     assert row == {"tokens": ["do", "nt", "go"], "heads": [0, 1, 1]}
+
+
+def test_a_head_that_is_no_number_is_refused():
+    rows = Dataset.from_list([{"tokens": ["dogs", "bark"], "heads": ["x", "0"]}])
+    with pytest.raises(ValueError, match="train, row 0: the head of 'dogs' is 'x'"):
+        read_treebank({"train": rows}, "test.conllu")["train"][0]
 
 
 def test_a_dataset_without_heads_is_refused(tmp_path):

@@ -162,6 +162,9 @@ def test_the_command_draws_a_word_and_scores_pairs(model_and_tokenizer, tmp_path
         (["cat", "--dataset", str(tmp_path / "senses")], "no sentence of 'cat'; it has bank"),
         (["bank", "--dataset", str(tmp_path / "pairs")], "leave out 'bank'"),
         (["--dataset", str(tmp_path / "senses"), "--out", "x.png"], "senses of one word"),
+        (["bank", "--dataset", str(tmp_path / "senses"), "--out", "x.png", "--layer", "7"], "layer must be from"),
+        (["bank", "--dataset", str(tmp_path / "senses"), "--layer", "1"], "give --out"),
+        (["bank", "--dataset", str(tmp_path / "senses"), "--method", "lda"], "method must be one of pca, tsne"),
     ):
         refused = run(*arguments)
         assert isinstance(refused.exception, ValueError) and message in str(refused.exception)

@@ -152,7 +152,8 @@ def parse_probe(
             raise ValueError(f"{name} must be at least 1, got {value}")
     train, test = split_rows(treebank, train_size, test_size, seed, ("tokens", "heads"))
     options = {"layers": layers, "rank": rank, "epochs": epochs, "seed": seed, "batch_size": batch_size}
-    found, left_out, test, predicted = _probe_model(model, tokenizer, train, test, "probing", progress, **options)
+    asked = len(train) + len(test)
+    found, train, test, predicted = _probe_model(model, tokenizer, train, test, "probing", progress, **options)
     gold = [gold_edges(row["tokens"], row["heads"]) for row in test]
     untrained: list[ParseScores] = []
     if control:
@@ -162,6 +163,7 @@ def parse_probe(
     short = [number for number, row in enumerate(test) if _can_be_drawn(row["tokens"])]
     sentences = [Sentence(test[n]["tokens"], gold[n], predicted[best][n]) for n in (short or range(len(test)))]
     chain = attachment_score(gold, (chain_edges(row["tokens"]) for row in test))
+    left_out = asked - len(train) - len(test)
     return ParseResult(found, untrained, chain, len(train), len(test), left_out, sentences[:examples])
 
 
@@ -186,8 +188,8 @@ def untrained_copy(model: Any, seed: int = 0) -> Any:
 
 def _probe_model(
     model: Any, tokenizer: Any, train: list[dict], test: list[dict], title: str, progress: bool, **options: Any
-) -> tuple[list[ParseScores], int, list[dict], list[list[set[Edge]]]]:
-    """Scores by layer, sentences left out, those that were tested, and their predicted edges by layer."""
+) -> tuple[list[ParseScores], list[dict], list[dict], list[list[set[Edge]]]]:
+    """Scores by layer, the sentences that were read, for training and test, and predicted edges of these by layer."""
     layers, rank, epochs, seed = (options[name] for name in ("layers", "rank", "epochs", "seed"))
     states, rows, numbers = _word_states(model, tokenizer, train + test, layers, options["batch_size"])
     cut = sum(index < len(train) for index in rows)
@@ -223,7 +225,7 @@ def _probe_model(
                 mean_correlation((each.numpy() for each in depths[cut:]), (each[place] for each in deep)),
             )
         )
-    return scores, len(train) + len(test) - len(rows), tested, edges
+    return scores, kept[:cut], tested, edges
 
 
 def _root(tokens: Sequence[str], depths: np.ndarray) -> int:

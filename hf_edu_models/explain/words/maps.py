@@ -47,10 +47,14 @@ def map_words(
     return WordMap([*numbers], points, [*numbers.values()], method, kept)
 
 
-def place_in_plane(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> tuple[np.ndarray, float | None]:
-    """Points (rows, 2) for vectors, and the share of the variance that they keep, of PCA alone."""
+def check_method(method: str) -> None:
     if method not in METHODS:
         raise ValueError(f"method must be one of {', '.join(METHODS)}; got {method!r}")
+
+
+def place_in_plane(vectors: np.ndarray, method: str = "pca", seed: int = 0) -> tuple[np.ndarray, float | None]:
+    """Points (rows, 2) for vectors, and the share of the variance that they keep, of PCA alone."""
+    check_method(method)
     vectors = np.asarray(vectors, np.float64)
     centred = vectors - vectors.mean(axis=0)
     left, sizes, _ = np.linalg.svd(centred, full_matrices=False)

@@ -18,7 +18,7 @@ import numpy as np
 
 from ...checkpoints import length_limit
 from ...plotting import INK, add_caption, colour, marker, new_figure
-from ..hidden_states import layer_states
+from ..hidden_states import check_layer, layer_states
 from ..inference import with_progress
 from ..word_tokens import Encoded, encode_span
 from .embeddings import embedding_table, mean_over_word
@@ -264,7 +264,7 @@ def _best_threshold(cosines: np.ndarray, labels: np.ndarray) -> float:
 
 def draw_senses(scores: SenseScores, layer: int | None = None, method: str = "pca", title: str = "") -> Any:
     """The test sentences in the plane, coloured by sense: static word, static sentence, and a layer; accuracies."""
-    layer = scores.best_layer if layer is None else layer
+    layer = scores.best_layer if layer is None else check_layer(layer, len(scores.vectors.layers))
     panels = (
         ("static vector of the word", scores.vectors.static["word"], "static word"),
         ("static vectors of the sentence, mean", scores.vectors.static["sentence"], "static sentence"),
