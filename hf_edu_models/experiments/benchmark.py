@@ -53,7 +53,7 @@ class FineTuning:
     def check_same(self) -> None:
         """Raise an error if the folder has a fine-tuning of another run or with other options."""
         file = self.folder / _ASKED
-        if not file.is_file():
+        if not file.is_file() or not (self.is_finished or list_checkpoints(self.folder)):
             return
         before = json.loads(file.read_text("utf-8"))
         for name, value in self.asked.items():
@@ -113,6 +113,8 @@ def plan_benchmark(
             raise ValueError(f"--{name} is no option of a benchmark: {_RESERVED[name]}")
     recipe, longest = _recipe_of(run)
     have = preset_names(section_of(str(recipe)))
+    if not set(known[suite]) & set(have):
+        raise ValueError(f"{recipe.name}, the recipe for {run}, has no preset of {suite}; give another model, or suite")
     for task in tasks:
         if task not in known[suite] or task not in have:
             raise ValueError(

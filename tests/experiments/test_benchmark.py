@@ -7,7 +7,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from hf_edu_models import EduBertConfig, EduBertModel, EduGPTConfig, EduGPTModel
+from hf_edu_models import (
+    EduBertConfig,
+    EduBertModel,
+    EduGPTConfig,
+    EduGPTModel,
+    EduKernelConfig,
+    EduKernelForRegression,
+)
 from hf_edu_models.cli import app
 from hf_edu_models.experiments.benchmark import collect, plan_benchmark, run_benchmark, table_of
 from hf_edu_models.run_folder import write_results
@@ -135,6 +142,9 @@ def test_tasks_without_a_preset_for_the_rung_are_left_out(tmp_path):
     plan = plan_benchmark("superglue", str(tmp_path / "gpt"))
     assert plan.recipe.name == "2018_gpt.py" and {"copa", "record"} <= set(plan.left_out)
     assert {"boolq", "wsc", "multirc"} <= set(plan.scores)
+    EduKernelForRegression(EduKernelConfig()).save_pretrained(tmp_path / "kernel")
+    with pytest.raises(ValueError, match=r"1964_kernel.py, .*, has no preset of glue"):
+        plan_benchmark("glue", str(tmp_path / "kernel"))
 
 
 WRONG = {
@@ -160,6 +170,8 @@ def test_other_options_need_another_folder(body, trained, tmp_path):
     run_benchmark(plan_benchmark("glue", body, tasks=["rte"], folder=tmp_path))
     with pytest.raises(ValueError, match=r"fine-tuned with options .*, but now it is .*choose another --out"):
         plan_benchmark("glue", body, tasks=["rte"], folder=tmp_path, options=["--epochs", "9"])
+    (tmp_path / "rte-seed0" / "results.json").unlink()  # as of one that failed before its first checkpoint
+    plan_benchmark("glue", body, tasks=["rte"], folder=tmp_path, options=["--epochs", "9"])
 
 
 def test_the_command_prints_the_table_and_fails_if_a_task_did(body, trained, tmp_path):
