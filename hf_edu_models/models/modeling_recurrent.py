@@ -57,7 +57,12 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
         weights = self.config.activation_regularization, self.config.temporal_activation_regularization
         if not self.training or not any(weights):
             return loss
-        states = outputs.last_hidden_state
+        states = getattr(outputs, "last_hidden_state", None)
+        if states is None:
+            raise ValueError(
+                "activation_regularization and temporal_activation_regularization need hidden states, which Trainer's "
+                "label_smoothing_factor does not have; set label_smoothing in the model's configuration instead"
+            )
         is_token = labels.shape == states.shape[:2] and not labels.is_floating_point()  # labels of tokens, not of rows
         mask = states.new_ones(states.shape[:2]).bool()  # (B, T)
         if attention_mask is not None:

@@ -245,3 +245,9 @@ def test_a_time_series_has_no_words_to_drop():
     config = EduRecurrentConfig(**TINY["recurrent"] | {"embedding_dropout": 0.1})
     with pytest.raises(ValueError, match="use input_dropout instead"):
         EduRecurrentForTimeSeriesPrediction(config)
+
+
+def test_penalties_need_hidden_states_which_trainers_label_smoothing_does_not_have():
+    model, ids = language_model(activation_regularization=2.0).train(), random_ids(2, LENGTH)
+    with pytest.raises(ValueError, match="set label_smoothing in the model's configuration instead"):
+        model.penalise(torch.zeros(()), model(ids), None, ids)
