@@ -10,10 +10,8 @@ from typing import Any
 import yaml
 
 _COMMON = "common"  # the section that all recipes share
-_EXTENDS, _SUITES = (
-    "extends",
-    "suites",
-)  # the file below this one; the benchmarks that report a preset, and their scores
+_EXTENDS = "extends"  # the file below this one
+_SUITES = "suites"  # the benchmarks that report a preset, and their scores
 _DIGEST = "extends_digest"  # of what is inherited
 _BAR = "bar"  # what counting words reaches
 _NOTES = ("published", "license_of_data", "get_data", _BAR)  # facts about the data, not settings
