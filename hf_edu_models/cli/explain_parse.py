@@ -43,8 +43,8 @@ def parse(
     if out is not None:
         check_probe_path(out)
     treebank = load_treebank(dataset, config)
-    options = {"rank": rank, "train_size": train_size, "test_size": test_size, "epochs": epochs, "seed": seed}
-    options |= {"control": control, "examples": examples, "batch_size": batch_size}
+    options: dict[str, Any] = {"rank": rank, "train_size": train_size, "test_size": test_size, "epochs": epochs}
+    options |= {"seed": seed, "control": control, "examples": examples, "batch_size": batch_size}
     loaded = read_model(model, trust_remote_code)
     result = parse_probe(*loaded, treebank, layers=layer or "all", **options, progress=True)
     _print_result(result)

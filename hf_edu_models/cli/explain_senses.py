@@ -54,7 +54,8 @@ def senses(
     test = next((splits[name] for name in ("test", "validation") if name in splits), None)
     if "train" not in splits or test is None:
         raise ValueError(f"{dataset} has the splits {', '.join(splits)}; senses need train, and test or validation")
-    loaded, options = read_model(model, trust_remote_code), {"batch_size": batch_size, "progress": True}
+    loaded = read_model(model, trust_remote_code)
+    options: dict[str, Any] = {"batch_size": batch_size, "progress": True}
     if "sentence2" in test.column_names:
         if word is not None:
             raise ValueError(f"{dataset} has pairs of sentences, which are scored together; leave out {word!r}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -36,7 +36,7 @@ def probe_text(
 
     names = named_values("columns", columns)
     corpus = read_corpus(dataset, task="classification", config=config, columns=names or None)
-    options = {"pooling": pooling, "train_size": train_size, "test_size": test_size, "seed": seed}
+    options: dict[str, Any] = {"pooling": pooling, "train_size": train_size, "test_size": test_size, "seed": seed}
     loaded = read_model(model, trust_remote_code)
     found = probe_texts(*loaded, corpus, layers=layer or (-1,), batch_size=batch_size, progress=True, **options)
     table = Table("vectors", "accuracy", "macro F1")

@@ -102,14 +102,14 @@ def load_corpus(
     return _as_dict(resize_splits(named, sizes, seed, streaming), streaming)
 
 
-def load_splits(name: str, config: str | None = None) -> dict[str, Any]:
+def load_splits(name: str, config: str | None = None, streaming: bool = False) -> dict[str, Any]:
     """The rows of a file, folder or Hub dataset by split, with the columns that they have."""
     files = {"unit": "line", "header": None, "encoding": "utf-8", "is_text": False}
-    raw, _ = _load_raw(name, None, None, config, None, files, False, None)
+    raw, _ = _load_raw(name, None, None, config, None, files, streaming, None)
     return _rename_splits(raw, None)
 
 
-def has_columns(name: str, config: str | None = None, **names: Any) -> bool:
+def has_columns(name: str, config: str | None = None, streaming: bool = False, **names: Any) -> bool:
     """Whether a file, folder or Hub dataset has the columns, languages or pairs of files that `load_corpus` is given.
 
     Args:
@@ -121,7 +121,7 @@ def has_columns(name: str, config: str | None = None, **names: Any) -> bool:
     try:
         if any(languages.values()) and find_pairs(Path(name).expanduser(), **languages):
             return True
-        _plan(load_splits(name, config), **{"task": None, "columns": None} | languages | names)
+        _plan(load_splits(name, config, streaming), **{"task": None, "columns": None} | languages | names)
     except (ValueError, OSError):  # `load_corpus` says what is wrong with the data
         return False
     return True

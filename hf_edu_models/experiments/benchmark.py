@@ -208,8 +208,9 @@ def run_benchmark(
         except Exception as error:  # whatever ends one task, from its data to a full memory
             errors[each.task, each.seed] = " ".join(str(error).split()) or type(error).__name__
             report(f"{each.task} failed: {errors[each.task, each.seed]}")
-        for checkpoint in list_checkpoints(each.folder) if each.is_finished else []:
-            shutil.rmtree(checkpoint)
+        if each.is_finished:
+            for checkpoint in list_checkpoints(each.folder):
+                shutil.rmtree(checkpoint)
         _write(benchmark, collect(benchmark, split, errors))
     results = collect(benchmark, split, errors)
     _write(benchmark, results)
@@ -264,7 +265,7 @@ TABLE_COLUMNS = ("task", "score", "split", "rows", "seeds", "mean", "lowest to h
 
 def table_of(results: dict[str, Any]) -> list[tuple[str, ...]]:
     """The rows of the table as text, under `TABLE_COLUMNS`; the last is the mean."""
-    table = []
+    table: list[tuple[str, ...]] = []
     for task in results["tasks"]:
         names = [f"{name} {task[name]:.1f}" if len(task["scores"]) > 1 else name for name in task["scores"]]
         spread = f"{task['lowest']:.1f} to {task['highest']:.1f}" if task["seeds"] > 1 else ""

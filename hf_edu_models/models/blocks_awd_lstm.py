@@ -5,6 +5,8 @@ Paper: Merity, Keskar & Socher 2017, arXiv:1708.02182. All of it acts in trainin
 Shapes: B batch, T time steps, D hidden size, V vocabulary.
 """
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -41,7 +43,7 @@ class WeightDrop(nn.Dropout):
     h_t depends on (M * U) h_{t-1}, so the state itself is never dropped, and torch's kernels can be used.
     """
 
-    def forward(self, cell):  # type: ignore[override]
+    def forward(self, cell):
         # A cell that PEFT has wrapped trains other weights than U.
         if not self.training or self.p == 0 or "state_weight" not in dict(cell.named_parameters(recurse=False)):
             return cell
@@ -51,7 +53,7 @@ class WeightDrop(nn.Dropout):
 class _CellWithWeights:
     """A cell that reads another hidden-to-hidden matrix, without being changed."""
 
-    def __init__(self, cell: nn.Module, state_weight: Tensor):
+    def __init__(self, cell: Any, state_weight: Tensor):
         self.cell, self.state_weight = cell, state_weight
 
     def __call__(self, step: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:

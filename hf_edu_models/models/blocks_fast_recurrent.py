@@ -45,7 +45,8 @@ class FastCell:
     """A cell, as a function of what inputs and state add to its gates (R, G) and of its state."""
 
     def __init__(self, cell: RNNCell):
-        self.step = FUSED_CELLS[type(cell).__name__].step
+        form: Any = FUSED_CELLS[type(cell).__name__]
+        self.step = form.step
 
     def __call__(self, from_input: Tensor, from_state: Tensor, state: State) -> State:
         hidden, cell_state = state if len(state) > 1 else (*state, None)

@@ -63,10 +63,11 @@ class RecurrentStepper(Stepper):
             self.select(torch.arange(len(prompts), device=prompts.device).repeat_interleave(num_beams))
 
     def first_logits(self) -> Tensor:
-        if self.logits is None:
-            for tokens in self.prompts.repeat_interleave(self.beams, dim=0).unbind(dim=1):
-                self.logits = self.step(tokens)[:: self.beams]
-        return self.logits
+        if self.logits is not None:
+            return self.logits
+        for tokens in self.prompts.repeat_interleave(self.beams, dim=0).unbind(dim=1):
+            logits = self.step(tokens)
+        return logits[:: self.beams]
 
     def step(self, tokens: Tensor) -> Tensor:
         features, self.states = self.steps(self.embed_tokens(tokens), self.states)

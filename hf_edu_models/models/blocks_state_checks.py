@@ -5,6 +5,8 @@ that is not theirs. The checks compare shapes and dtypes alone, so they wait for
 `torch.compile` or `torch.export` traces.
 """
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, EncoderDecoderCache
@@ -26,12 +28,12 @@ def check_state(state: tuple[Tensor, ...], shapes: list[tuple[int, ...]], dtype:
         raise ValueError(f"the recurrent state has dtype {state[0].dtype}, but {dtype} is needed; {RETURNED}")
 
 
-def check_memory(memories: list[tuple[Tensor, Tensor] | None], embeddings: Tensor) -> None:
+def check_memory(memories: Sequence[tuple[Tensor, ...] | None], embeddings: Tensor) -> None:
     """Reject the memory of a Transformer-XL if it is of another batch, size or dtype; None is an empty one."""
-    if memories[0] is None or torch.compiler.is_compiling():
+    if torch.compiler.is_compiling():
         return
     batch, _, size = embeddings.shape
-    for states, is_real in memories:
+    for states, is_real in filter(None, memories):
         rows, length = states.shape[0], states.shape[1]
         if rows != batch:
             raise ValueError(f"past_key_values is the memory of {rows} rows, but the batch has {batch}; {RETURNED}")

@@ -33,7 +33,8 @@ def flatten_windows(inputs: tuple[Tensor | None, ...]) -> tuple[list[Tensor | No
     flat = [None if tensor is None else tensor.flatten(0, 1) for tensor in inputs]
     if torch.compiler.is_compiling():  # the number of real windows depends on the data: all are read
         if attention_mask is not None:
-            flat[1] = torch.where(is_window.flatten()[:, None], flat[1], torch.ones_like(flat[1]))
+            mask = attention_mask.flatten(0, 1)
+            flat[1] = torch.where(is_window.flatten()[:, None], mask, torch.ones_like(mask))
         return flat, is_window
     rows = is_window.flatten()
     return [None if tensor is None else tensor[rows] for tensor in flat], is_window

@@ -10,6 +10,8 @@ batch may be padded, and then distances count real tokens.
 Shapes: B batch, T length of the segment, M length of the memory, S = M + T, D hidden size, V vocabulary.
 """
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -32,7 +34,7 @@ from .blocks_transformer import FeedForward, PostNorm
 from .blocks_transformer_stack import AttentionPreTrainedModel, choose_attention
 from .configuration_transformer_xl import EduTransformerXLConfig
 
-Memory = tuple[Tensor, Tensor]  # hidden states (B, M, D), the newest last; and a 1 for each that is real (B, M, 1)
+Memory = tuple[Tensor, ...]  # hidden states (B, M, D), the newest last; and a 1 for each that is real (B, M, 1)
 
 
 class TransformerXLLayer(GradientCheckpointingLayer):
@@ -116,10 +118,9 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
         if use_cache:
             for layer, memory in enumerate(self.remember(memories, states, mask)):
                 cache.write(layer, memory, embeddings.shape[1])
-        if order is not None:
+        if mask is not None and order is not None:
             states = [undo_reorder(layer, order, mask) for layer in states]
-        if order is not None and output_attentions:
-            weights = [_undo_reorder_of_pairs(layer, order, mask) for layer in weights]
+            weights = [_undo_reorder_of_pairs(layer, order, mask) for layer in weights if layer is not None]
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         return BaseModelOutputWithPast(
@@ -130,7 +131,7 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
         )
 
     def read_segment(
-        self, embeddings: Tensor, memories: list[Memory | None], implementation: str
+        self, embeddings: Tensor, memories: Sequence[Memory | None], implementation: str
     ) -> tuple[list[Tensor], list[Tensor | None]]:
         """Hidden states of a segment with padding last: the input of every layer and the last output; and weights."""
         batch, length, _ = embeddings.shape
@@ -152,7 +153,7 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
             weights.append(layer_weights)
         return states, weights
 
-    def remember(self, memories: list[Memory | None], states: list[Tensor], mask: Tensor | None) -> list[Memory]:
+    def remember(self, memories: Sequence[Memory | None], states: list[Tensor], mask: Tensor | None) -> list[Memory]:
         """The new memory of every layer: the last `memory_length` real tokens that it has read.
 
         Section 3.2: a layer reads [SG(m) o h], where SG stops the gradient.

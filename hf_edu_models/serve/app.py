@@ -51,8 +51,10 @@ from .schemas import (
     TranslateRequest,
 )
 
-_MODEL_SETTINGS = ("device", "trust_remote_code", "dtype", "int8")
-_MODEL_SETTINGS += ("max_batch_size", "max_batch_tokens", "max_waiting")
+_MODEL_SETTINGS = (
+    *("device", "trust_remote_code", "dtype", "int8"),
+    *("max_batch_size", "max_batch_tokens", "max_waiting"),
+)
 _NO_LIMIT = 2**31
 _requests = itertools.count()
 Body = TypeVar("Body", bound=BaseModel)

@@ -62,7 +62,7 @@ def corpus_for(args: RecipeArguments, tasks: Collection[str] = ()) -> Any:
 def _keep_columns_of_preset(args: RecipeArguments) -> None:
     """Set the source, target and columns of the preset's own dataset if `--dataset`, another one, has them, too."""
     names, args.preset_columns = args.preset_columns, {}
-    if names and has_columns(args.dataset, args.dataset_config, task=args.task, **names):
+    if names and has_columns(args.dataset, args.dataset_config, args.streaming, task=args.task, **names):
         for name, value in names.items():
             setattr(args, name, value)
 
@@ -205,7 +205,8 @@ def window_options(args: FineTuningArguments, training_args: RunArguments, task:
     if training_args.max_tokens:
         raise ValueError("--max_tokens counts a text of several windows as one; leave it out with --window_stride")
     tokenizer.model_max_length = args.max_length  # the length of a window, also for new texts
-    args.model["window_stride"] = args.window_stride
+    model: Any = args.model
+    model["window_stride"] = args.window_stride
     return {"window_stride": args.window_stride}
 
 

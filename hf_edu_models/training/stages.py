@@ -19,7 +19,7 @@ _OF_DATA = (*OF_DATASET, "no_header", "train_size", "validation_size", "test_siz
 def start_stages(args: RecipeArguments, training_args: RunArguments, stages: Iterable[str]) -> None:
     """With `--overwrite`, delete the whole run, stages included, before the first of them starts."""
     if args.overwrite:
-        folder = Path(training_args.output_dir)
+        folder = Path(str(training_args.output_dir))
         if training_args.process_index == 0 and any(map(has_run, (folder, *(folder / stage for stage in stages)))):
             delete_run(folder, args.init_from)
         args.overwrite = False
@@ -41,7 +41,7 @@ def stage_arguments(
     """
     own = defaults | getattr(args, stage)
     flags = [*_flags({name: value for name, value in own.items() if name not in ("output_dir", "preset")})]
-    flags += ["--output_dir", str(Path(training_args.output_dir) / stage)]
+    flags += ["--output_dir", str(Path(str(training_args.output_dir)) / stage)]
     flags += ["--init-from", str(args.init_from)] if args.init_from is not None else []
     stage_args, stage_training_args = parse_arguments(recipe, [*args.argv, *flags], type(args))
     if "dataset" in own:
@@ -58,7 +58,7 @@ def stage_arguments(
 
 def is_finished(args: RecipeArguments, training_args: RunArguments) -> bool:
     """Whether `--resume` finds a stage that has been trained to its end, with the same settings."""
-    folder = Path(training_args.output_dir)
+    folder = Path(str(training_args.output_dir))
     if not args.resume or not (folder / RESULTS).is_file():
         return False
     before, now = read_settings(folder), settings_of(args, training_args)

@@ -205,6 +205,8 @@ def test_columns_of_a_preset_hold_for_a_dataset_that_has_them(columns, tmp_path,
     else:
         assert row == {"source": "source train 0", "target": "target train 0"} and args.source is None
     if "fr" in columns:
+        args, _ = parse(*flags, "--streaming", "--max_steps", "2")
+        assert next(iter(corpus_for(args)["train"])) == row
         args, _ = parse(*flags, "--source", "fr", "--target", "cs")
         assert corpus_for(args)["train"][0] == {"source": "fr train 0", "target": "cs train 0"}
 

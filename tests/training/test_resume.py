@@ -58,6 +58,8 @@ KILLS = {
     "length buckets": (11,),
     "masked language modelling": (14,),
     "carried state": (8, 16),  # resumes from 6, inside epoch 2, and from 15, where epoch 4 begins
+    "carried memory": (8, 16),
+    "AWD-LSTM": (8,),
     "accumulated": (11,),
     "accumulated states": (8,),
     "early stopping": (10,),

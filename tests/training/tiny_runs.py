@@ -33,6 +33,10 @@ STREAMS, WINDOW, WINDOWS = 4, 6, 5  # all sizes differ
 SIZES = {"vocab_size": VOCAB_SIZE, "dropout": 0.2}
 RECURRENT = SIZES | {"embedding_size": 10, "hidden_size": 12, "initializer_range": 0.3}
 ATTENTION = SIZES | {"hidden_size": 12, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 20}
+AWD = {
+    "lock_dropout_masks": True, "embedding_dropout": 0.1, "weight_dropout": 0.3, "activation_regularization": 2.0,
+    "temporal_activation_regularization": 1.0,
+}  # fmt: skip
 
 forks = multiprocessing.get_context("forkserver")
 forks.set_forkserver_preload(["hf_edu_models.training.run", "hf_edu_models.training.trainers", "datasets"])
@@ -85,6 +89,11 @@ def translator(kind: str = "transformer"):
 def language_model(**changes):
     config = hf_edu_models.EduRecurrentConfig(**(RECURRENT | {"num_hidden_layers": 2} | changes))
     return hf_edu_models.EduRecurrentForCausalLM(config)
+
+
+def model_with_memory():
+    config = hf_edu_models.EduTransformerXLConfig(**ATTENTION, memory_length=WINDOW, initializer_range=0.3)
+    return hf_edu_models.EduTransformerXLForCausalLM(config)
 
 
 def masked_model():
@@ -188,6 +197,8 @@ CASES = {
     ),
     "masked language modelling": (masking, {"num_train_epochs": 3}),
     "carried state": (streaming, {"num_train_epochs": 4}),
+    "carried memory": (lambda args: streaming(args, model_with_memory()), {"num_train_epochs": 4}),
+    "AWD-LSTM": (lambda args: streaming(args, language_model(**AWD)), {"num_train_epochs": 4}),
     # 6 batches in twos, and 5 in twos with one left over
     "accumulated": (translating, {"num_train_epochs": 4, "gradient_accumulation_steps": 2}),
     "accumulated states": (streaming, {"num_train_epochs": 5, "gradient_accumulation_steps": 2}),

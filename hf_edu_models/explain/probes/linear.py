@@ -11,7 +11,7 @@ import json
 import os
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -245,14 +245,19 @@ def check_probe_path(path: str | os.PathLike) -> Path:
     return path if path.suffix.lower() == ".json" else check_picture_path(path)
 
 
-def save_probe(result: ProbeResult, path: str | os.PathLike, title: str = "") -> Path:
-    """Write the numbers as .json, or a picture as .png or .svg."""
+def write_probes(path: str | os.PathLike, values: Any, draw: Callable[[], Any]) -> Path:
+    """Write the values as .json, or the figure as .png or .svg."""
     path = check_probe_path(path)
     if path.suffix.lower() != ".json":
-        return save_figure(draw_probe(result, title), path)
+        return save_figure(draw(), path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result.to_dict(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(values, ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
     return path
+
+
+def save_probe(result: ProbeResult, path: str | os.PathLike, title: str = "") -> Path:
+    """Write the numbers as .json, or a picture as .png or .svg."""
+    return write_probes(path, result.to_dict(), lambda: draw_probe(result, title))
 
 
 def draw_probe(result: ProbeResult, title: str = "") -> Any:

@@ -11,7 +11,6 @@ rate; no validation split stops the training, the rate falls to zero instead.
 from __future__ import annotations
 
 import copy
-import json
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -23,11 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from ...checkpoints import length_limit
-from ...plotting import check_picture_path, save_figure
 from ..hidden_states import check_layer, layer_states
 from ..inference import with_progress
 from ..word_tokens import encode_words
-from .linear import split_rows
+from .linear import split_rows, write_probes
 from .trees import (
     Edge,
     attachment_score,
@@ -308,9 +306,4 @@ def save_parse_probe(result: ParseResult, path: str | os.PathLike, title: str = 
     """Write the numbers as .json, or a picture as .png or .svg."""
     from .tree_pictures import draw_parse_probe
 
-    path = Path(path)
-    if path.suffix.lower() != ".json":
-        return save_figure(draw_parse_probe(result, title), check_picture_path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(result.to_dict(), ensure_ascii=False, indent=2) + "\n", encoding="utf-8")
-    return path
+    return write_probes(path, result.to_dict(), lambda: draw_parse_probe(result, title))

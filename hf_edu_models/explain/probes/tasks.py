@@ -9,10 +9,10 @@ layer is standardised, so that weights compare.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +21,9 @@ import torch
 from torch import Tensor, nn
 
 from ...models.blocks_layer_mix import ScalarMix
-from ...plotting import INK, add_caption, check_picture_path, colour, new_figure, save_figure
+from ...plotting import INK, add_caption, colour, new_figure
 from ..inference import with_progress
-from .linear import baselines, collect_states, label_names, split_rows
+from .linear import baselines, collect_states, label_names, split_rows, write_probes
 
 _OUTSIDE = "O"  # the tag of words outside of chunks and entities
 
@@ -50,7 +50,7 @@ class TaskLayers:
     @property
     def gains(self) -> list[float]:
         """How much each layer adds to the score, from layer 1 on."""
-        return np.diff(self.scores).tolist()
+        return [after - before for before, after in pairwise(self.scores)]
 
     @property
     def expected_layer(self) -> float:
@@ -182,9 +182,4 @@ def draw_tasks(found: Sequence[TaskLayers], title: str = "") -> Any:
 
 def save_tasks(found: Sequence[TaskLayers], path: str | os.PathLike, title: str = "") -> Path:
     """Write the numbers as .json, or a picture as .png or .svg."""
-    path = Path(path)
-    if path.suffix.lower() != ".json":
-        return save_figure(draw_tasks(found, title), check_picture_path(path))
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps([task.to_dict() for task in found], indent=2) + "\n", encoding="utf-8")
-    return path
+    return write_probes(path, [task.to_dict() for task in found], lambda: draw_tasks(found, title))

@@ -22,7 +22,7 @@ def tree_depths(heads: Sequence[int]) -> np.ndarray:
 def tree_distances(heads: Sequence[int]) -> np.ndarray:
     """(words, words), the number of edges on the path between every two words."""
     paths = [_path(heads, word) for word in range(len(heads))]
-    distances = np.zeros((len(heads), len(heads)), np.float32)
+    distances: np.ndarray = np.zeros((len(heads), len(heads)), np.float32)
     for one, path in enumerate(paths):
         places = {word: steps for steps, word in enumerate(path)}
         for other, other_path in enumerate(paths[:one]):

@@ -111,7 +111,7 @@ def occurrence_vectors(
     steps = with_progress(layer_states(model, chosen, batch_size), "reading sentences", len(rows), progress)
     for index, states in steps:
         layers[index] = mean_over_word(states.numpy(), chosen[index])
-    table = embedding_table(model, tokenizer).astype(np.float32)
+    table: np.ndarray = embedding_table(model, tokenizer).astype(np.float32)
     static = {
         "word": np.stack([mean_over_word(table[each.input_ids], each) for each in chosen]),
         "sentence": np.stack([_mean_of_sentence(table, each, tokenizer) for each in chosen]),
@@ -148,7 +148,7 @@ def senses_of(
         raise ValueError(
             f"{word!r} has {len(known)} sense(s) in the train split and {len(test)} test sentences of them"
         )
-    options = {"batch_size": batch_size, "progress": progress}
+    options: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
     learnt = occurrence_vectors(model, tokenizer, train, **options)
     tested = occurrence_vectors(model, tokenizer, test, **options)
     labels = [train[row].sense for row in learnt.rows]

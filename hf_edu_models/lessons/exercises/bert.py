@@ -14,7 +14,12 @@ from ..questions import Question
 def _config(vocab: int = 20, hidden: int = 8, layers: int = 1, inner: int = 6, positions: int = 10) -> Any:
     from ...models.configuration_bert import EduBertConfig
 
-    sizes = {"vocab_size": vocab, "hidden_size": hidden, "num_hidden_layers": layers, "intermediate_size": inner}
+    sizes: dict[str, Any] = {
+        "vocab_size": vocab,
+        "hidden_size": hidden,
+        "num_hidden_layers": layers,
+        "intermediate_size": inner,
+    }
     sizes |= {"num_attention_heads": 2, "initializer_range": 1.0}
     return EduBertConfig(**sizes, max_position_embeddings=positions)
 

@@ -16,8 +16,8 @@ def _attention(attention: Callable) -> bool:
     from ...models.blocks_transformer import eager_attention
 
     queries, keys, values = torch.randn(3, 6), torch.randn(5, 6), torch.randn(5, 4)
-    heads = (each[None, None] for each in (queries, keys, values))
-    expected, _ = eager_attention(nn.Identity(), *heads, attention_mask=None, scaling=6**-0.5)
+    query, key, value = (each[None, None] for each in (queries, keys, values))
+    expected, _ = eager_attention(nn.Identity(), query, key, value, attention_mask=None, scaling=6**-0.5)
     return same(attention(queries, keys, values), expected[0, :, 0])
 
 
