@@ -225,7 +225,7 @@ def model_for(auto_class: Any, config: Any, args: RecipeArguments) -> PreTrained
     _check_lengths(own, args)
     sizes = _shapes(auto_class, own)
     _set(own, args.model)
-    if _shapes(auto_class, own) != sizes:
+    if not _has_shapes(sizes, auto_class, own):
         raise ValueError(
             f"--model {' '.join(f'{name}={value}' for name, value in args.model.items())} does not fit the weights of "
             f"{args.init_from}; leave out settings that change sizes, layers or direction"
@@ -293,6 +293,14 @@ def _check_lengths(own: Any, args: RecipeArguments) -> None:
             f"max_length {args.max_length} is more than the {longest} positions of {args.init_from}; give --max_length "
             f"{longest}"
         )
+
+
+def _has_shapes(sizes: dict[str, Any], auto_class: Any, config: Any) -> bool:
+    """Whether a checkpoint of these sizes fits a changed configuration, which its class may even reject."""
+    try:
+        return _shapes(auto_class, config) == sizes
+    except ValueError:
+        return False
 
 
 def _shapes(auto_class: Any, config: Any) -> dict[str, Any]:

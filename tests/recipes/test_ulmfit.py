@@ -178,3 +178,12 @@ def test_settings_of_the_data_stay_with_their_dataset():
     assert args.general_lm["dataset"] == "my/texts" and "dataset_config" not in args.general_lm
     with pytest.raises(ValueError, match="give --general_lm dataset=NAME"):
         parse_arguments(str(RECIPE), ["--use_cpu", "--dataset", "x"], UlmfitArguments)
+
+
+def test_settings_that_change_the_language_model_are_rejected(whole, tmp_path, capsys):
+    """Those of the new head are not: the checkpoint has none."""
+    for change in ("hidden_size=30", "bidirectional=true"):
+        with pytest.raises(SystemExit):
+            model = ("--init-from", str(whole / "target_lm"), "--classify_only", "--model", change)
+            run(tmp_path / "changed", *model)
+        assert "does not fit the weights of" in " ".join(capsys.readouterr().err.split())
