@@ -166,7 +166,7 @@ class EduTransformerXLModel(EduTransformerXLPreTrainedModel):
         if mask is not None:
             places = torch.arange(mask.shape[1], device=mask.device)[:, None]
             is_new = is_new * (places < mask.sum(dim=1)[:, None, None])
-        kept = []
+        kept: list[Memory] = []
         for memory, hidden_states in zip(memories, states, strict=False):  # the last states are no layer's input
             hidden_states = hidden_states.detach()  # SG
             old = (hidden_states[:, :0], is_new[:, :0]) if memory is None else memory
