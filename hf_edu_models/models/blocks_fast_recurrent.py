@@ -146,7 +146,8 @@ class FastAttentiveSteps:
         self.score, self.keys, self.vector = score.fused, source.score_keys, getattr(score, "score_vector", None)
         self.scratch, self.is_hidden = self.score.new_scratch(self.keys), None if mask is None else ~mask
         from_source = F.linear(annotations[::beams], readout.context_proj.weight)
-        self.values = torch.cat([source.cell_inputs[::beams], from_source], dim=-1)  # (N, S, G + O)
+        values = torch.cat([source.cell_inputs[::beams], from_source], dim=-1)  # (N, S, G + O)
+        self.values = values
         self.sum_values = read_columns(self.values[0], None, rows=1)
 
     def __call__(self, embeddings: Tensor, states: list[State]) -> tuple[Tensor, list[State]]:

@@ -33,7 +33,10 @@ def check_memory(memories: Sequence[tuple[Tensor, ...] | None], embeddings: Tens
     if torch.compiler.is_compiling():
         return
     batch, _, size = embeddings.shape
-    for states, is_real in filter(None, memories):
+    for memory in filter(None, memories):
+        if len(memory) != 2:
+            raise ValueError(f"past_key_values has {len(memory)} tensors for a layer, but a memory has 2; {RETURNED}")
+        states, is_real = memory
         rows, length = states.shape[0], states.shape[1]
         if rows != batch:
             raise ValueError(f"past_key_values is the memory of {rows} rows, but the batch has {batch}; {RETURNED}")

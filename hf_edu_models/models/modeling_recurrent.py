@@ -2,7 +2,8 @@
 
 New since `modeling_feedforward.py`: a state carries everything read so far; gates decide what it keeps.
 Papers: Elman 1990; Hochreiter & Schmidhuber 1997; Cho et al. 2014, arXiv:1406.1078; the language model with dropout
-between layers is Zaremba, Sutskever & Vinyals 2014, arXiv:1409.2329.
+between layers is Zaremba, Sutskever & Vinyals 2014, arXiv:1409.2329; AWD-LSTM is Merity, Keskar & Socher 2017,
+arXiv:1708.02182; ULMFiT is Howard & Ruder 2018, arXiv:1801.06146.
 Differs from the papers: the reset gate acts as in torch (see `GRUCell`); the forget gate's bias starts at 1; a batch
 may be padded as well as continue the one before.
 
@@ -80,7 +81,7 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
         return embeddings
 
 
-def dropout_of_states(config: EduRecurrentConfig, rate: float) -> Dropout:
+def _dropout_of_states(config: EduRecurrentConfig, rate: float) -> Dropout:
     return LockedDropout(rate) if config.lock_dropout_masks else Dropout(rate)
 
 
@@ -100,7 +101,7 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         input_dropout, layer_dropout = (
             config.dropout if rate is None else rate for rate in (config.input_dropout, config.layer_dropout)
         )
-        self.dropout = dropout_of_states(config, input_dropout)
+        self.dropout = _dropout_of_states(config, input_dropout)
         self.stack = RecurrentStack(
             config.cell_type,
             config.embedding_size + sum(features.size for features in self.features),
@@ -213,7 +214,7 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
             )
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = dropout_of_states(config, config.dropout)
+        self.dropout = _dropout_of_states(config, config.dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 

@@ -83,6 +83,8 @@ def _sections(name: str) -> dict[str, Any]:
     inherited = {section: dict(settings or {}) for section, settings in _sections(base).items()}
     for settings in inherited.values():
         settings.pop(_BAR, None)  # it is that of other data
+        if "dataset" in changes:
+            settings.pop("get_data", None)
     merged = {section: _merge(settings, changes) for section, settings in inherited.items()}
     return _merge(merged, content)
 

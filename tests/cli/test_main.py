@@ -33,6 +33,9 @@ VERBS = {
     "convert",
     "export",
     "doctor",
+    "benchmark",
+    "glossary",
+    "quiz",
 }
 GROUPS = {
     "explain": {

@@ -132,6 +132,11 @@ def run_everything():
     tagger = CASES["recurrent-ForTokenClassification"].build(features=features)
     tagger.model.features[0].spellings[:, 0] = 5
     tagger(random_ids(BATCH, LENGTH))
+    dropped = {"dropout": 0.1, "embedding_dropout": 0.1, "lock_dropout_masks": True}
+    awd = CASES["recurrent-awd-lstm"]
+    awd.build(**dropped).train()(**inputs_for(awd), **targets_for(awd))
+    for name in ("seq2seq-cho", "bahdanau"):
+        CASES[name].build(form="fused").generate(random_ids(BATCH, SOURCE), num_beams=2, max_new_tokens=3)
     forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
     for model in (forgetful, CASES["transformer"].build().train()):
         pairs = {"input_ids": random_ids(BATCH, SOURCE), "labels": random_ids(BATCH, LENGTH)}

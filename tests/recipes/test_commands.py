@@ -1,6 +1,7 @@
 """`hf-edu train` runs a recipe, and `hf-edu evaluate` repeats the scores of a run."""
 
 import json
+import re
 
 import pytest
 from typer.testing import CliRunner
@@ -8,7 +9,7 @@ from typer.testing import CliRunner
 from hf_edu_models.cli import app
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.run_folder import write_settings
-from hf_edu_models.training import preset_names, read_results, recipe_files
+from hf_edu_models.training import preset_names, read_results, recipe_files, suites
 from hf_edu_models.training.arguments import section_of
 from hf_edu_models.training.evaluate_checkpoint import EvaluationRequest, arguments_for, collator_of, score_checkpoint
 
@@ -83,12 +84,18 @@ def test_train_lists_the_recipes_and_knows_their_own_options(capfd):
 
 
 def test_the_page_lists_every_recipe_with_its_presets():
+    """By name, or as the benchmarks below, whose table names all of their tasks."""
     page = next(iter(recipe_files().values())).with_name("README.md").read_text("utf-8")
+    benchmarks = {name for tasks in suites().values() for name in tasks}
+    table = page.partition("### Benchmarks and sizes by name")[2].partition("`hf-edu benchmark")[0]
+    assert benchmarks <= set(re.findall(r"\w+", table))
     for file in recipe_files().values():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{file.name}` |")]
         listed = {word.strip() for word in row.split("|")[3].split(",")}
+        summary = {word for word in listed if word.endswith("of the benchmarks below")}
         names = set(preset_names(section_of(str(file)))) - {"smoke", "paper", "demo"}
-        assert listed == names
+        assert listed - summary == (names - benchmarks if summary else names) | (listed & benchmarks)
+        assert not summary or names & benchmarks
 
 
 def test_tokens_are_masked_as_in_the_run(tmp_path):

@@ -34,5 +34,5 @@ def test_wrong_uses_are_one_sentence(run_recipe, tmp_path):
         (("--window_stride", "48"), "window_stride must be at least 0 and below max_length 48"),
         (("--window_stride", "2", "--max_tokens", "64"), "leave it out with --window_stride"),
     ):
-        run = run_recipe("bert-finetune", "--preset", "smoke", *options, check=False)
+        run = run_recipe("bert-finetune", "--preset", "smoke", "--out", str(tmp_path / "run"), *options, check=False)
         assert run.returncode == 2 and sentence in " ".join(run.stderr.split())

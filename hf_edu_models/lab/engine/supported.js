@@ -151,7 +151,7 @@ export const SUPPORTED = {
     ],
     "training": [
       "attention_dropout", "classifier_dropout", "initializer_range", "position_init", "mlm_weight", "nsp_weight",
-      "head_diversity_weight"
+      "head_diversity_weight", "window_stride", "window_pooling"
     ]
   },
   "shared": {
