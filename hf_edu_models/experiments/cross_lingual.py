@@ -19,7 +19,7 @@ from typing import Any
 from .sweep import Variant
 from .translation import sweep_arguments
 
-SUBJECTS = {"man": "man", "woman": "woman", "children": "boy girl child children", "dog": "dog dogs"}
+_SUBJECTS = {"man": "man", "woman": "woman", "children": "boy girl child children", "dog": "dog dogs"}
 BASE = {
     "dataset": "bentrevett/multi30k",
     "source": "en",
@@ -51,7 +51,7 @@ def cross_lingual_variants(quick: bool = False, **changes: Any) -> list[Variant]
 
 def subject_of(text: str) -> int | None:
     """The number of the subject that comes first in a text; None if there is none of them."""
-    classes = {word: number for number, words in enumerate(SUBJECTS.values()) for word in words.split()}
+    classes = {word: number for number, words in enumerate(_SUBJECTS.values()) for word in words.split()}
     found = (classes[word] for word in re.findall(r"\w+", text.lower()) if word in classes)
     return next(found, None)
 
@@ -101,7 +101,7 @@ def transfer(settings: dict[str, Any], seed: int, folder: Path) -> dict[str, flo
     rows = pretraining_rows(corpus["train"], tokenizer, settings["languages"], settings["max_length"])
     _, seconds = train(body, rows, "masked_lm", {}, max_steps=settings["steps"])
 
-    classifier = EduBertForSequenceClassification(EduBertConfig(**config.to_dict() | {"num_labels": len(SUBJECTS)}))
+    classifier = EduBertForSequenceClassification(EduBertConfig(**config.to_dict() | {"num_labels": len(_SUBJECTS)}))
     classifier.model.load_state_dict(body.model.state_dict(), strict=False)  # the pooler is new
     held_out = "test" if "test" in corpus else "validation"
     labelled = _labelled(corpus["train"], "source", tokenizer, settings["max_length"])[: settings["labelled"]]

@@ -80,7 +80,7 @@ class EduRecurrentPreTrainedModel(StatefulPreTrainedModel):
         return embeddings
 
 
-def dropout_of_states(config: EduRecurrentConfig, rate: float) -> Dropout:
+def _dropout_of_states(config: EduRecurrentConfig, rate: float) -> Dropout:
     return LockedDropout(rate) if config.lock_dropout_masks else Dropout(rate)
 
 
@@ -100,7 +100,7 @@ class EduRecurrentModel(EduRecurrentPreTrainedModel):
         input_dropout, layer_dropout = (
             config.dropout if rate is None else rate for rate in (config.input_dropout, config.layer_dropout)
         )
-        self.dropout = dropout_of_states(config, input_dropout)
+        self.dropout = _dropout_of_states(config, input_dropout)
         self.stack = RecurrentStack(
             config.cell_type,
             config.embedding_size + sum(features.size for features in self.features),
@@ -213,7 +213,7 @@ class EduRecurrentForCausalLM(CausalLMHead, EduRecurrentPreTrainedModel, Generat
             )
         super().__init__(config)
         self.model = EduRecurrentModel(config)
-        self.dropout = dropout_of_states(config, config.dropout)
+        self.dropout = _dropout_of_states(config, config.dropout)
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
