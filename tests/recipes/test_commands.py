@@ -9,9 +9,10 @@ from typer.testing import CliRunner
 from hf_edu_models.cli import app
 from hf_edu_models.data import train_tokenizer
 from hf_edu_models.run_folder import write_settings
-from hf_edu_models.training import preset_names, read_results, recipe_files, suites
+from hf_edu_models.training import preset_names, read_results, recipe_files
 from hf_edu_models.training.arguments import section_of
 from hf_edu_models.training.evaluate_checkpoint import EvaluationRequest, arguments_for, collator_of, score_checkpoint
+from hf_edu_models.training.presets import suites
 
 # One run per encoding of a split: pairs, blocks, streams, labelled texts, masked language modelling.
 SCORED = ["bahdanau", "transformer", "gpt", "recurrent", "transformer-xl", "bert-finetune", "bert-pretrain"]
