@@ -12,7 +12,7 @@ from torch import Tensor
 
 def has_windows(input_ids: Tensor | None, inputs_embeds: Tensor | None) -> bool:
     """Whether the inputs have windows: one dimension more than usual."""
-    return (input_ids is not None and input_ids.ndim == 3) or (inputs_embeds is not None and inputs_embeds.ndim == 4)
+    return getattr(input_ids, "ndim", 0) == 3 or getattr(inputs_embeds, "ndim", 0) == 4
 
 
 def flatten_windows(inputs: tuple[Tensor | None, ...]) -> tuple[list[Tensor | None], Tensor]:
