@@ -66,7 +66,7 @@ def next_commands(run: Path, text: str) -> dict[str, str]:
     """Commands that work as pasted, by their purpose."""
     folder, quoted = shlex.quote(str(run)), shlex.quote(text)
     return {
-        "translate a date of your own": f"hf-edu translate {folder} 'Friday, May 3rd 2030'",
+        "translate a date of your own": f"hf-edu translate {folder} 'Friday, May 3, 2030'",
         "put one model into a page that runs it": f"hf-edu lab {folder} --out lab.html",
         "see where it looks while it writes": f"hf-edu explain attention {folder} {quoted} --out map.html",
         "score it again, with confidence intervals": f"hf-edu evaluate {folder}",

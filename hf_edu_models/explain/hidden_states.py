@@ -80,6 +80,9 @@ class TextEncoder:
         self.num_truncated = 0
         self.reads_documents = reads_documents(model.config.model_type)
         first: Any = [[0]] if self.reads_documents else [0]
+        outputs = self._run([first])[0]
+        last = getattr(outputs, "last_hidden_state", None)  # of a few models it is not the last of `hidden_states`
+        self._has_last = last is not None and torch.equal(last, outputs.hidden_states[-1])
         self.size = self._encode([first]).shape[-1]  # also checks the layer, before any text is read
 
     def __call__(self, texts: Iterable[str], is_interactive: bool = False) -> Iterator[tuple[str, np.ndarray]]:
@@ -128,17 +131,24 @@ class TextEncoder:
         batch = DataCollatorForDocuments(self.tokenizer)([{"input_ids": row} for row in rows])
         return {name: values.to(self.model.device) for name, values in batch.items()}
 
-    def states(self, rows: list) -> tuple[tuple[Tensor, ...], Tensor]:
-        """The hidden states (B, T, D) of every layer for rows of token ids or documents, and their mask."""
+    def _run(self, rows: list, has_all: bool = True) -> tuple[Any, Tensor]:
         inputs = self._inputs(rows)
         with evaluation_mode(self.model):
-            states = self.body(**inputs, output_hidden_states=True, return_dict=True).hidden_states
-        mask = inputs["attention_mask"]
+            return self.body(**inputs, output_hidden_states=has_all, return_dict=True), inputs["attention_mask"]
+
+    def states(self, rows: list, last_only: bool = False) -> tuple[tuple[Tensor, ...], Tensor]:
+        """The hidden states (B, T, D) of every layer for rows of token ids or documents, and their mask.
+
+        With `last_only` those of the last layer alone, which most models compute faster.
+        """
+        has_all = not (last_only and self._has_last)
+        outputs, mask = self._run(rows, has_all)
+        states = outputs.hidden_states if has_all else (outputs.last_hidden_state,)
         if self.reads_documents:  # all tokens of a document: (B, N, T) as (B, N * T)
             states, mask = tuple(layer.flatten(1, 2) for layer in states), mask.flatten(1)
         return states, mask
 
     def _encode(self, rows: list) -> Tensor:
-        states, mask = self.states(rows)
+        states, mask = self.states(rows, last_only=self.layer == -1)
         vectors = pool(states[check_layer(self.layer, len(states))].float(), mask, self.pooling)  # (B, D)
         return (torch.nn.functional.normalize(vectors, dim=-1) if self.normalize else vectors).cpu()

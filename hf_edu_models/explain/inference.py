@@ -8,7 +8,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 # By class name, because a model that was loaded with trust_remote_code has classes of its own.
 CELLS = ("RNNCell", "GRUCell", "LSTMCell")
@@ -76,10 +75,11 @@ def batches_by_length(sequences: Sequence[Sequence[int]], batch_size: int) -> It
 
 def pad_batch(model: Any, sequences: Iterable[Sequence[int]]) -> dict[str, Tensor]:
     """`input_ids` and `attention_mask` (B, T), padded on the right, on the model's device."""
-    rows = [torch.tensor(sequence) for sequence in sequences]
+    rows = [list(sequence) for sequence in sequences]
+    length = max(map(len, rows))
     pad_token_id = getattr(model.config, "pad_token_id", None) or 0  # the mask hides it: any id will do
-    input_ids = pad_sequence(rows, batch_first=True, padding_value=pad_token_id)
-    attention_mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+    input_ids = torch.tensor([row + [pad_token_id] * (length - len(row)) for row in rows])
+    attention_mask = torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows])
     return {"input_ids": input_ids.to(model.device), "attention_mask": attention_mask.to(model.device)}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,6 +121,7 @@ class _Model:
             "idea": rung.idea if rung else "",
             "paper": rung.paper if rung else "",
             "config": self.config,
+            "architecture": _picture(self.folder / "pictures" / "architecture.png"),
             "generation": self.generation,
             "tokenizer": self.tokenizer,
             "maxLength": _limit(self.settings.get("model_max_length")),
@@ -149,6 +151,11 @@ def _folder_of(name: str) -> Path:
     from huggingface_hub import snapshot_download
 
     return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors"]))
+
+
+def _picture(file: Path) -> str | None:
+    """What `hf-edu draw` made of a run when it ended, as an address that needs no request."""
+    return f"data:image/png;base64,{b64encode(file.read_bytes()).decode()}" if file.is_file() else None
 
 
 def _limit(length: Any) -> int | None:

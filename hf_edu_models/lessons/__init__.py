@@ -1,18 +1,15 @@
 """What the notebooks of `recipes/lessons` share: show code, architectures and figures, check answers."""
 
-from .checks import check
-from .display import show_architecture, show_code, show_figure, source_of
-from .exercises import EXERCISES
-from .exercises.kernel import leave_one_out
-from .quizzes import quiz
+from ..lazy import lazy_names
 
-__all__ = [
-    "EXERCISES",
-    "check",
-    "leave_one_out",
-    "quiz",
-    "show_architecture",
-    "show_code",
-    "show_figure",
-    "source_of",
-]
+_HOMES = {
+    "EXERCISES": "exercises",
+    "check": "checks",
+    "leave_one_out": "exercises.kernel",
+    "quiz": "quizzes",
+    "show_architecture": "display",
+    "show_code": "display",
+    "show_figure": "display",
+    "source_of": "display",
+}
+__getattr__, __dir__, __all__ = lazy_names(__name__, _HOMES)

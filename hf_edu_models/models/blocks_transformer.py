@@ -4,7 +4,7 @@ Attention goes through transformers' own interface, so `sdpa`, `flash_attention_
 `eager` is written out below and returns its weights. Masks are built by transformers' `masking_utils`, because the
 interface needs them in that form. `unpadding` (`blocks_unpadding.py`) is the identity unless a batch has much padding.
 
-Shapes: B batch, T length of the queries, S length of the keys, D hidden size, H heads, K size of one head.
+Shapes: B batch, T length of the queries, S length of the keys, N real tokens, D hidden size, H heads, K size of a head.
 """
 
 import torch
@@ -94,12 +94,24 @@ class MultiHeadAttention(nn.Module):
         attention_kwargs: dict | None = None,
     ) -> tuple[Tensor, Tensor | None]:
         """Self-attention: every position attends over its own sequence."""
-        projected = unpadding.pad(self.qkv_proj(hidden_states))
+        projected = self.qkv_proj(hidden_states)
+        if unpadding.lengths and implementation == "sdpa" and not self.is_causal:
+            rows = (*unpadding.lengths, unpadding.extra)
+            return self.output(self.aggregate(self.attend_rows(projected, rows))), None
+        projected = unpadding.pad(projected)
         query, key, value = (self.split_heads(part) for part in projected.chunk(3, dim=-1))
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
         heads, weights = self.attend_heads(query, key, value, mask, implementation, **(attention_kwargs or {}))
         return self.output(self.aggregate(unpadding.unpad(heads))), weights
+
+    def attend_rows(self, projected: Tensor, lengths: tuple[int, ...]) -> Tensor:
+        """The output of each head (N, H, K), each row of the batch on its own N tokens: no mask, no padding."""
+        attend, dropout = nn.functional.scaled_dot_product_attention, self.dropout.p if self.dropout.training else 0.0
+        states = projected.unflatten(-1, (3, 1, -1, self.head_size)).permute(1, 2, 3, 0, 4)
+        rows = zip(*(part.split(lengths, dim=2) for part in states), strict=True)
+        heads = [attend(*row, dropout_p=dropout, scale=self.scaling).transpose(1, 2) for row in rows]
+        return torch.cat(heads, dim=1)[0]
 
     def cross_attend(
         self,

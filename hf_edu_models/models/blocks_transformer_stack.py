@@ -129,7 +129,7 @@ def run_self_attention(
         attention_mask, mask: the caller's, and what `masking_utils` made of it.
         attention_kwargs: keyword arguments of `forward` for the attention function, as in transformers' models.
     """
-    unpadding = find_unpadding(attention_mask, hidden_states.shape[1])
+    unpadding = find_unpadding(attention_mask, hidden_states.shape[1], by_row=True)
     shared = (mask, config._attn_implementation, unpadding, cache, attention_kwargs)
     arguments = [shared] * config.num_hidden_layers  # early exit runs fewer
     states, all_states, weights = run_layers(model, hidden_states, unpadding, arguments, output_hidden_states)

@@ -60,4 +60,4 @@ def _fill(template: str, parts: dict[str, str]) -> str:
 def _policy(style: str, script: str) -> str:
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     rules = ["default-src 'none'", f"style-src 'sha256-{hashes[0]}'", f"script-src 'sha256-{hashes[1]}'"]
-    return "; ".join([*rules, "base-uri 'none'", "form-action 'none'"])
+    return "; ".join([*rules, "img-src data:", "base-uri 'none'", "form-action 'none'"])

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import itertools
 import json
 import time
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Hashable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, TypeVar
@@ -21,6 +22,7 @@ import orjson
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
@@ -101,11 +103,14 @@ def create_app(settings: ServeSettings) -> FastAPI:
         with enabled(settings.cpu_kernels):
             for name, source in settings.models.items():
                 options = {each: getattr(settings, each) for each in _MODEL_SETTINGS}
-                models[name] = ServedModel(name, source, on_batch=metrics.batch_sizes(name), **options)
+                options |= {"on_batch": metrics.batch_sizes(name), "loop": asyncio.get_running_loop()}
+                models[name] = ServedModel(name, source, **options)
                 metrics.watch_queue(name, models[name].batcher)
+            gc.freeze()  # the models are no garbage: without this every collection visits their modules
             yield
             for model in models.values():  # what was accepted is answered
                 model.close()
+            gc.unfreeze()
 
     # Its pages of documentation load scripts from the network; /openapi.json has the schema.
     app = FastAPI(title="hf_edu_models", lifespan=lifespan, docs_url=None, redoc_url=None)
@@ -158,8 +163,15 @@ def _body_schema(schema: type[BaseModel]) -> dict[str, Any]:
     return {"requestBody": {"content": content, "required": True}}
 
 
+class _PlainRoute(APIRoute):
+    """A route whose function reads the request itself, without FastAPI's dependencies; it stays in the schema."""
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        return self.endpoint
+
+
 async def _read_body(request: Request, schema: type[Body]) -> Body:
-    """The body of a request as pydantic reads it: for short requests FastAPI's own way costs too much."""
+    """The body of a request as pydantic reads it."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":  # a page in a browser cannot send this type to another address unasked
         raise ValueError(f"the Content-Type is {kind or 'missing'}; send application/json")
@@ -189,8 +201,12 @@ def _add_routes(app: FastAPI, settings: ServeSettings, models: dict[str, ServedM
     async def run(model: ServedModel, key: Hashable, values: list[Any], lengths: list[int]) -> list[Any]:
         check_count(values)
         metrics.tokens.labels(model.name).inc(sum(lengths))
-        future = asyncio.wrap_future(model.batcher.submit(key, values, lengths))
-        return await asyncio.wait_for(future, settings.timeout)  # cancels what has not started
+        future = model.batcher.submit(key, values, lengths)
+        timer = asyncio.get_running_loop().call_later(settings.timeout, _expire, future)
+        try:
+            return await future  # if its client hangs up or the time is over, what has not started is not run
+        finally:
+            timer.cancel()
 
     @app.get("/health")
     async def health() -> dict:
@@ -210,7 +226,6 @@ def _add_routes(app: FastAPI, settings: ServeSettings, models: dict[str, ServedM
         ]
         return {"object": "list", "data": data}
 
-    @app.post("/v1/embeddings", openapi_extra=_body_schema(EmbeddingsRequest))
     async def embeddings(http_request: Request) -> Response:
         """A vector for each text; several poolings and layers, and the vectors of the tokens, in one call."""
         request = await _read_body(http_request, EmbeddingsRequest)
@@ -242,6 +257,9 @@ def _add_routes(app: FastAPI, settings: ServeSettings, models: dict[str, ServedM
         usage = {"prompt_tokens": total, "total_tokens": total}
         answer = {"object": "list", "data": data, "model": model.name, "usage": usage}
         return Response(orjson.dumps(answer, option=orjson.OPT_SERIALIZE_NUMPY), media_type="application/json")
+
+    options: dict[str, Any] = {"openapi_extra": _body_schema(EmbeddingsRequest), "methods": ["POST"]}
+    app.router.add_api_route("/v1/embeddings", embeddings, route_class_override=_PlainRoute, **options)
 
     @app.post("/v1/completions")
     async def completions(request: CompletionsRequest) -> Response:
@@ -325,6 +343,11 @@ def _add_routes(app: FastAPI, settings: ServeSettings, models: dict[str, ServedM
         model.check_length(length)
         [result] = await run(model, Attention(), [row], [length])
         return {"model": model.name} | result
+
+
+def _expire(future: asyncio.Future) -> None:
+    if not future.done():
+        future.set_exception(TimeoutError())
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -1,12 +1,14 @@
 """Dynamic batching: what waits for a model is run in batches of similar length, on one thread for each model.
 
-A batch starts as soon as the model is free, so one request alone never waits; under load more requests wait, and
-batches grow by themselves.
+One request alone never waits; under load more requests wait, and batches grow by themselves. After a batch its clients
+have a short time to ask again, so that the next one has them, too.
 """
 
 from __future__ import annotations
 
+import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future, InvalidStateError
@@ -14,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+_PATIENCE = 0.25  # of the time that a batch took
 Run = Callable[[Hashable, list[Any]], Sequence[Any]]
 
 
@@ -26,7 +29,7 @@ class Request:
     """Some inputs that belong together; `future` holds their results, in order, when all are there."""
 
     size: int
-    future: Future = field(default_factory=Future)
+    future: Any
     results: dict[int, Any] = field(default_factory=dict)
 
 
@@ -53,6 +56,7 @@ class Batcher:
         max_batch_tokens: length of the longest input times the number of inputs in a batch.
         max_waiting: inputs in the queue; further requests raise `QueueFull`.
         on_batch: is told the size of each batch.
+        loop: futures are this event loop's, and answered in it; without one they are those of threads.
     """
 
     def __init__(
@@ -62,8 +66,9 @@ class Batcher:
         max_batch_tokens: int = 8192,
         max_waiting: int = 4096,
         on_batch: Callable[[int], Any] = lambda size: None,
+        loop: asyncio.AbstractEventLoop | None = None,
     ):
-        self._run, self._on_batch = run, on_batch
+        self._run, self._on_batch, self._loop = run, on_batch, loop
         self.max_batch_size, self.max_batch_tokens, self.max_waiting = max_batch_size, max_batch_tokens, max_waiting
         self._waiting: deque[_Item] = deque()
         self._changed = threading.Condition()
@@ -74,7 +79,7 @@ class Batcher:
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def submit(self, key: Hashable, values: Sequence[Any], lengths: Sequence[int]) -> Future:
+    def submit(self, key: Hashable, values: Sequence[Any], lengths: Sequence[int]) -> Any:
         """Queue the inputs of one request.
 
         Args:
@@ -84,7 +89,7 @@ class Batcher:
         Returns:
             A future with the list of results; if it is cancelled, what has not started is not run.
         """
-        request = Request(len(values))
+        request = Request(len(values), self._loop.create_future() if self._loop else Future())
         if not values:
             request.future.set_result([])
             return request.future
@@ -108,8 +113,19 @@ class Batcher:
     def _work(self) -> None:
         while batch := self._next_batch():
             self._on_batch(len(batch))
-            for item, result in zip(batch, self._results(batch), strict=True):
-                _deliver(item, result)
+            start = time.monotonic()
+            answers = list(zip(batch, self._results(batch), strict=True))
+            if self._loop is None:
+                _deliver(answers)
+            else:  # one call for the whole batch: each one wakes the loop
+                self._loop.call_soon_threadsafe(_deliver, answers)
+            self._wait_for_more(len(batch), _PATIENCE * (time.monotonic() - start))
+
+    def _wait_for_more(self, answered: int, seconds: float) -> None:
+        """Until as many inputs have come as were answered, or as a batch holds, or the time is over."""
+        with self._changed:
+            wanted = min(len(self._waiting) + answered, self.max_batch_size)
+            self._changed.wait_for(lambda: self._is_closed or len(self._waiting) >= wanted, seconds)
 
     def _next_batch(self) -> list[_Item]:
         """The input that has waited longest, and those with its key that are closest to it in length."""
@@ -156,12 +172,13 @@ class Batcher:
             return [self._results([item])[0] for item in batch]
 
 
-def _deliver(item: _Item, result: Any) -> None:
-    request = item.request
-    with suppress(InvalidStateError):  # cancelled by its client at this moment, or failed before
-        if isinstance(result, Exception):
-            request.future.set_exception(result)
-            return
-        request.results[item.index] = result
-        if len(request.results) == request.size:
-            request.future.set_result([request.results[index] for index in range(request.size)])
+def _deliver(answers: list[tuple[_Item, Any]]) -> None:
+    for item, result in answers:
+        request = item.request
+        with suppress(InvalidStateError, asyncio.InvalidStateError):  # cancelled by its client, or failed before
+            if isinstance(result, Exception):
+                request.future.set_exception(result)
+                continue
+            request.results[item.index] = result
+            if len(request.results) == request.size:
+                request.future.set_result([request.results[index] for index in range(request.size)])

@@ -17,6 +17,7 @@ class Metrics:
         options: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("hf_edu_requests", "Requests by route and status.", ["route", "status"], **options)
         self.seconds = Histogram("hf_edu_request_seconds", "Seconds from request to answer.", ["route"], **options)
+        self._found: dict[tuple[str, int], tuple[Counter, Histogram]] = {}
         self.tokens = Counter("hf_edu_tokens", "Tokens that requests gave to a model.", ["model"], **options)
         buckets = (1, 2, 4, 8, 16, 32, 64, 128)
         self._batches = Histogram("hf_edu_batch_size", "Inputs in a batch.", ["model"], buckets=buckets, **options)
@@ -33,8 +34,15 @@ class Metrics:
             self._waiting.labels(model).set_function(lambda: len(queue))
 
     def observe(self, route: str, status: int, seconds: float) -> None:
-        self.requests.labels(route, str(status)).inc()
-        self.seconds.labels(route).observe(seconds)
+        count, clock = self._of(route, status)
+        count.inc()
+        clock.observe(seconds)
+
+    def _of(self, route: str, status: int) -> tuple[Counter, Histogram]:
+        """Looked up once: for a short request the labels cost more than the counting."""
+        if (route, status) not in self._found:
+            self._found[route, status] = self.requests.labels(route, str(status)), self.seconds.labels(route)
+        return self._found[route, status]
 
     def render(self) -> bytes:
         if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:

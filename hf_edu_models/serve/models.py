@@ -206,7 +206,7 @@ class ServedModel:
 
     def _embed(self, embedding: Embedding, rows: list[Any]) -> list[dict[str, np.ndarray]]:
         """For each row `vectors` (layers * poolings, D), and `tokens` (layers, T, D) if they are asked for."""
-        layers, mask = self._encoder.states(rows)
+        layers, mask = self._encoder.states(rows, last_only=embedding.layers == (-1,))
         chosen = [layers[layer].float() for layer in embedding.layers]
         size = max(layer.shape[-1] for layer in chosen)  # embeddings may be smaller than hidden states
         vectors = [pool(layer, mask, pooling) for layer in chosen for pooling in embedding.poolings]

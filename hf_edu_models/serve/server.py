@@ -7,6 +7,7 @@ import os
 import tempfile
 from typing import TYPE_CHECKING, Any
 
+from ..malloc import configure_malloc
 from .app import ServeSettings, create_app
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def run_server(settings: ServeSettings, host: str, port: int, workers: int = 1, 
     }
     options |= {"access_log": log_level == "debug"}
     if workers == 1:
+        configure_malloc()
         uvicorn.run(create_app(settings), **options)
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -40,4 +42,5 @@ def run_server(settings: ServeSettings, host: str, port: int, workers: int = 1, 
 
 def _create_worker_app() -> FastAPI:
     """The app of one of several workers, from the environment."""
+    configure_malloc()
     return create_app(ServeSettings(**json.loads(os.environ[_VARIABLE])))

@@ -28,8 +28,8 @@ _HOMES = {
     "features_for": "features",
     "GradualUnfreezing": "fine_tuning",
     "layer_groups": "fine_tuning",
-    "configure_malloc": "malloc",
-    "keep_freed_memory": "malloc",  # the earlier name of configure_malloc
+    "configure_malloc": "..malloc",
+    "keep_freed_memory": "..malloc",  # the earlier name of configure_malloc
     "find_recipe": "presets",
     "load_preset": "presets",
     "preset_names": "presets",

@@ -23,6 +23,7 @@ from transformers import GenerationConfig, set_seed
 
 from .. import cpu_kernels
 from ..data.columns import is_stream
+from ..malloc import configure_malloc
 from ..redaction import clean_command, clean_value, make_visible
 from ..run_folder import (
     LOCK,
@@ -42,7 +43,6 @@ from .arguments import RecipeArguments, RunArguments, arguments_class, parse_arg
 from .checkpointing import average_weights, checkpoint_to_resume
 from .evaluation import Scored, evaluate_split, is_better_when_greater, main_score
 from .live_page import LIVE_PAGE
-from .malloc import configure_malloc
 from .next_commands import next_commands
 from .samples import NUM_SAMPLES
 from .sharding import gather_weights
@@ -242,7 +242,7 @@ def report(run: Run, model: Any, tokenizer: Any, results: dict[str, Any], rows: 
     write_results(run.folder, results)
     if not run.training_args.quiet:
         print_results(results)
-    _write_picture_and_card(run, model, tokenizer, results)
+    _write_pictures_and_card(run, model, tokenizer, results)
 
 
 def set_generation_defaults(model: Any, search: dict[str, int]) -> None:
@@ -379,11 +379,12 @@ def _shorten(value: Any, max_characters: int = 300) -> str:
     return text if len(text) <= max_characters else text[: max_characters - 1] + "…"
 
 
-def _write_picture_and_card(run: Run, model: Any, tokenizer: Any, results: dict[str, Any]) -> None:
+def _write_pictures_and_card(run: Run, model: Any, tokenizer: Any, results: dict[str, Any]) -> None:
     """A run is not lost if one of them fails."""
     from ..hub.cards.card import write_card
-    from .attention_picture import choose_text, save_attention_picture
+    from .pictures import choose_text, save_architecture, save_attention_picture
 
+    _try("picture of the architecture", save_architecture, model, run.folder)
     text = choose_text(model, results["samples"])
     if text is not None and _try("attention picture", save_attention_picture, model, tokenizer, text, run.folder):
         write_results(run.folder, results | {"attention_of": text})

@@ -28,6 +28,7 @@ from bench_encode import build
 from interleaved import machine
 
 from hf_edu_models import cpu_kernels
+from hf_edu_models.malloc import configure_malloc
 
 
 def parse_arguments():
@@ -134,6 +135,7 @@ def main():
     lengths = torch.randint(args.lengths[0] - 2, args.lengths[1] - 1, (1000,), generator=generator).tolist()
     words = [torch.randint(5, args.vocab, (length,), generator=generator).tolist() for length in lengths]
     texts = [" ".join(f"w{number}" for number in row) for row in words]
+    configure_malloc()  # as the server does
     with cpu_kernels.enabled() as choice:
         expected = model.encode(texts, tokenizer, show_progress=False).numpy()
         wall, used = time.perf_counter(), time.process_time()

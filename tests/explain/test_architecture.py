@@ -4,7 +4,14 @@ import pytest
 from torch import nn
 from typer.testing import CliRunner
 
-from hf_edu_models import EduBertConfig, EduGPTConfig, EduRecurrentConfig, EduTransformerConfig, EduTransformerXLConfig
+from hf_edu_models import (
+    EduBertConfig,
+    EduElmoConfig,
+    EduGPTConfig,
+    EduRecurrentConfig,
+    EduTransformerConfig,
+    EduTransformerXLConfig,
+)
 from hf_edu_models.auto import LADDER
 from hf_edu_models.cli.commands import app
 from hf_edu_models.explain import config_of, draw_architecture, find_parts
@@ -59,6 +66,22 @@ def test_cells_show_their_equations_and_gates():
         drawn = texts(draw_architecture(find_parts(EduRecurrentConfig(cell_type=cell)), "title"))
         assert any(line.startswith(equation) for line in drawn), cell
         assert gate in drawn and any("unrolled" in line for line in drawn)
+
+
+def test_statistics_of_data_and_tied_embeddings_fit_the_twin():
+    """As the runs of the recipes for forecasts and of ULMFiT have them."""
+    series = EduRecurrentConfig(num_input_channels=1, input_mean=[0.5], input_std=[2.0])
+    assert find_parts(series, "EduRecurrentForTimeSeriesPrediction").parts
+    tied = EduRecurrentConfig(embedding_size=20, hidden_size=20, tie_word_embeddings=True)
+    assert "10,000 × 20" in [line for part in find_parts(tied) for line in part.lines]  # noqa: RUF001
+
+
+def test_elmo_reads_both_ways_with_projected_lstms():
+    root = find_parts(EduElmoConfig())
+    drawn = texts(draw_architecture(root, "title"))
+    assert [part.name for part in root if part.kind == "ProjectedLSTMCell"] == ["forward_lm", "backward_lm"]
+    assert "forget" in drawn and "LSTM" in drawn
+    assert any(line.startswith("c_t = f_t") for line in drawn) and "r_t = W_r h_t" in drawn
 
 
 def test_masks_and_summed_embeddings():

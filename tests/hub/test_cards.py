@@ -268,7 +268,9 @@ def test_a_folder_without_a_run_gets_a_shorter_card(run):
 def test_the_card_shows_the_pictures_that_exist(run):
     text = write_card(run).read_text()
     assert (run / "pictures/loss.png").read_bytes().startswith(b"\x89PNG")
-    assert "(pictures/loss.png)" in text and "attention.png" not in text
+    assert "(pictures/loss.png)" in text and "attention.png" not in text and "architecture.png" not in text
+    (run / "pictures/architecture.png").write_bytes(b"x")
+    assert "(pictures/architecture.png)" in make_card(run).text
     (run / "pictures/attention.png").write_bytes(b"x")
     assert "(pictures/attention.png)" in make_card(run).text
 

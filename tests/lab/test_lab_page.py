@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import re
+import shutil
 import time
 
 import numpy as np
@@ -18,6 +19,7 @@ from tiny import CASES, logits_of
 from hf_edu_models.data.tokenization import KINDS
 from hf_edu_models.lab import build_lab
 from hf_edu_models.lab.weights import pack
+from hf_edu_models.training.pictures import save_architecture
 
 if why_not():
     pytest.skip(f"no browser to open the page in: {why_not()}", allow_module_level=True)
@@ -166,6 +168,16 @@ def test_the_policy_allows_the_page_alone(labs, window):
     assert window.run("return document.getElementById('title').textContent") == " ".join(HOSTILE.split())
     window.run("const image = new Image(); image.src = 'http://127.0.0.1:9/x.png'; document.body.append(image)")
     assert any("Content Security Policy" in message for message in window.console_messages())
+
+
+def test_the_architecture_is_the_runs_picture(labs, window, tmp_path):
+    folder = shutil.copytree(labs("bahdanau").folder, tmp_path / "run")
+    assert '"architecture": null' in labs("bahdanau").page.read_text()
+    save_architecture(labs("bahdanau").model, folder)
+    window.open(build_lab([folder], folder / "lab.html").path)
+    window.run("document.querySelector('.column-head details').open = true")
+    wait_for(window, "document.querySelector('img.architecture').naturalWidth > 100")
+    assert window.console_messages() == []
 
 
 def test_steps_go_forwards_and_back(window, labs):

@@ -28,7 +28,7 @@ from hf_edu_models.models.blocks_cache import SharedSourceLayer
 from hf_edu_models.models.blocks_positions import SinusoidalPositions
 from hf_edu_models.models.blocks_transformer import MultiHeadAttention, eager_attention
 from hf_edu_models.models.blocks_transformer_stack import head_diversity
-from hf_edu_models.models.blocks_unpadding import Unpadding
+from hf_edu_models.models.blocks_unpadding import Unpadding, find_unpadding
 
 TRANSFORMERS = [case for case in TRANSLATORS if case.name.startswith("transformer")]
 PAPER = CASES["transformer"]
@@ -247,6 +247,18 @@ def test_layers_compute_no_padding():
     seen.clear()
     model(input_ids=source, labels=random_ids(2, LENGTH))
     assert seen == [(2, SOURCE, 12), (2, LENGTH, 12)]
+
+
+def test_attention_row_by_row_is_padded_attention(monkeypatch):
+    """Without gradients on a CPU; with padding on the right, on the left and in the middle."""
+    encoder, source = PAPER.build(form="sdpa").model.encoder, random_ids(4, SOURCE)
+    mask = torch.tensor([[1] * SOURCE, [1, 1, 0, 0, 0], [0, 0, 1, 1, 1], [1, 0, 1, 0, 0]])
+    padded = encoder(input_ids=source, attention_mask=mask).last_hidden_state
+    monkeypatch.delattr(MultiHeadAttention, "attend_heads")  # what attends to a padded batch
+    with torch.no_grad():
+        assert find_unpadding(mask, SOURCE, by_row=True).lengths == (5, 2, 3, 2)
+        by_row = encoder(input_ids=source, attention_mask=mask).last_hidden_state
+    assert_close(by_row[mask.bool()], padded[mask.bool()])
 
 
 def test_initialisation():

@@ -1,6 +1,7 @@
 """The batcher: every request gets its own results, whatever else is in its batches."""
 
 import threading
+import time
 from concurrent.futures import CancelledError
 
 import pytest
@@ -87,6 +88,24 @@ def test_a_full_queue_and_a_closed_one_reject():
     held.finish()
     with pytest.raises(QueueFull, match="shutting down"):
         held.batcher.submit("a", [5], [1])
+
+
+def test_clients_that_ask_again_share_a_batch():
+    sizes = []
+    batcher = Batcher(lambda key, values: time.sleep(0.4) or values, on_batch=sizes.append)
+
+    def ask():
+        for number in range(3):
+            assert batcher.submit("a", [number], [1]).result(10) == [number]
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+        time.sleep(0.1)  # the second comes while the first one runs
+    for thread in threads:
+        thread.join(30)
+    batcher.close()
+    assert sum(sizes) == 6 and 2 in sizes  # without the patience each would run alone: one waits while the other runs
 
 
 def test_many_threads_lose_and_mix_nothing():

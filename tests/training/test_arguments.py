@@ -426,7 +426,7 @@ def test_an_older_glibc_has_a_lower_limit(monkeypatch):
     """Before 2.35 it rejects a threshold above 32 MiB, and would keep its default."""
     from types import SimpleNamespace
 
-    from hf_edu_models.training import malloc
+    from hf_edu_models import malloc
 
     calls = []
 

@@ -233,20 +233,20 @@ def _draw_unrolled(axis: Any, part: Part, left: float, top: float) -> None:
     for step in range(3):
         middle, base = left + 0.45 + 1.0 * step, top - 1.3
         name = "t" if step == 1 else "t-1" if not step else "t+1"
-        _labelled(axis, middle, base, part.kind.removesuffix("Cell"), colour(0))
+        _labelled(axis, middle, base, part.kind.removeprefix("Projected").removesuffix("Cell"), colour(0))
         _arrow(axis, (middle, base - 0.55), (middle, base - 0.2))
         _arrow(axis, (middle, base + 0.2), (middle, base + 0.55))
         axis.text(middle, base - 0.68, f"$x_{{{name}}}$", ha="center", va="center", fontsize=10)
         axis.text(middle, base + 0.7, f"$h_{{{name}}}$", ha="center", va="center", fontsize=10)
         if step < 2:
             _arrow(axis, (middle + 0.27, base), (middle + 0.73, base))
-            state = r"$h, c$" if part.kind.startswith("LSTM") else "$h$"
+            state = r"$h, c$" if part.kind.endswith("LSTMCell") else "$h$"
             axis.text(middle + 0.5, base + 0.12, state, ha="center", va="center", fontsize=8)
 
 
 def _draw_cell(axis: Any, part: Part, left: float, top: float) -> None:
     """The gates of a cell: what they read, and where they multiply."""
-    draw = {"LSTMCell": _draw_lstm, "GRUCell": _draw_gru}.get(part.kind, _draw_rnn)
+    draw = {"LSTMCell": _draw_lstm, "GRUCell": _draw_gru}.get(part.kind.removeprefix("Projected"), _draw_rnn)
     axis.text(left, top, part.kind, fontsize=9, color=INK, weight="bold", va="center")
     draw(axis, left + 0.5, top - 0.55, top - 1.35, top - 1.85)
 

@@ -22,7 +22,7 @@ from ..inference import use_eager_attention, use_eager_recurrence
 _EQUATION = re.compile(r"(?:^\s*|[:,] )(\w[\w~^{}-]* = .*)$", re.MULTILINE)  # on a line of its own, or behind the paper
 _SKIPPED = (nn.Dropout, nn.Identity)
 POST_NORM, PRE_NORM = "PostNorm", "PreNorm"  # classes with a layer norm and a residual connection around a sublayer
-_MAX_LINES, _MAX_WIDTH = 4, 54
+_MAX_LINES, _MAX_WIDTH = 5, 54
 
 
 @dataclass
@@ -103,7 +103,10 @@ def _trace(rung: Rung, model_class: type, config: Any) -> dict[str, int]:
     """How often each module of a small twin is called, in the order of the first calls."""
     defaults = rung.config().to_dict()  # what follows from a default size would not fit the sizes of the twin
     given = {name: value for name, value in config.to_diff_dict().items() if value != defaults.get(name)}
-    settings = {**given, **rung.tiny}
+    settings = {name: value for name, value in given.items() if not isinstance(value, list)}  # a number per channel
+    settings |= rung.tiny
+    if given.get("tie_word_embeddings") and "embedding_size" in settings:
+        settings["embedding_size"] = settings["hidden_size"]
     settings = {name: value for name, value in settings.items() if name in type(config).__dataclass_fields__}
     twin = model_class(rung.config(**settings)).eval()
     calls: dict[str, int] = {}
@@ -172,9 +175,14 @@ def _lines(module: nn.Module) -> list[str]:
     if heads and hasattr(module, "head_size"):
         return [f"{heads} heads of {module.head_size}"]
     if next(module.children(), None) is None or type(module).__name__.endswith("Cell"):
-        equations = _EQUATION.findall(type(module).__doc__ or "")
-        return [re.split(r";|: |  Eq", line)[0].strip()[:_MAX_WIDTH] for line in equations][:_MAX_LINES]
+        equations = _EQUATION.findall(_documentation(type(module)))
+        return [re.split(r";|: |  Eq", line)[0].strip(" .")[:_MAX_WIDTH] for line in equations][:_MAX_LINES]
     return []
+
+
+def _documentation(kind: type) -> str:
+    """The docstring of a class, behind those of what it extends and is named after: `LSTMCell`, `ProjectedLSTMCell`."""
+    return "\n".join(each.__doc__ or "" for each in reversed(kind.__mro__) if kind.__name__.endswith(each.__name__))
 
 
 def _simplify(part: Part) -> Part:
@@ -191,7 +199,7 @@ def _simplify(part: Part) -> Part:
             each.repeats = max(inner.repeats, outer.repeats)
             if outer.kind in (POST_NORM, PRE_NORM):
                 each.kind = outer.kind
-            elif outer.repeats > 1 or inner.name in ("forward_cell", "norm"):
+            elif outer.repeats > 1 or inner.name in ("forward_cell", "norm") or outer.name.endswith("ward_lm"):
                 each.name = outer.name
         merged.append(each)
     part.parts = merged

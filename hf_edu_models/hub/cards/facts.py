@@ -38,6 +38,7 @@ def template_values(
         "limitations": _limitations(checkpoint),
         "licence": _licence(results),
         "has_loss": has_curve(checkpoint.history),
+        "has_architecture": (checkpoint.folder / "pictures" / "architecture.png").is_file(),
         "has_attention": (checkpoint.folder / "pictures" / "attention.png").is_file(),
         "attention_command": _attention_command(results, repo_id),
         **_data(checkpoint),

@@ -20,8 +20,9 @@ export class Column {
     this.element = make("section", "column");
     this.element.setAttribute("aria-label", session.name);
     const head = make("div", "column-head");
-    const { config, idea } = session.about;
+    const { architecture, config, idea } = session.about;
     head.append(make("h2", "", session.name), make("p", "quiet", `${config.architectures[0]}${idea ? `: ${idea}` : ""}`));
+    if (architecture) head.append(drawing(architecture));
     this.output = make("p", "output");
     this.notes = make("p", "warning");
     this.changed = make("div", "changed");
@@ -123,3 +124,12 @@ export function summary(analysis) {
 
 const best = (values) => values.reduce((most, value, i) => (value > values[most] ? i : most), 0);
 const visibleText = (text) => [...text].map((character) => (/[\p{Cc}\p{Zl}\p{Zp}\u200e\u200f\u202a-\u202e\u2066-\u2069]/u.test(character) && character !== "\n" ? visible(character) : character)).join("") || "∅";
+
+// What `hf-edu draw` shows, folded away.
+function drawing(source) {
+  const details = make("details");
+  const picture = make("img", "architecture");
+  Object.assign(picture, { src: source, alt: "Parts of the model, with sizes and residual connections" });
+  details.append(make("summary", "", "Architecture"), picture);
+  return details;
+}

@@ -1,4 +1,4 @@
-"""Configure glibc's malloc for training on a CPU: returning freed memory to the system costs page faults every step."""
+"""Configure glibc's malloc for work on a CPU: returning freed memory to the system costs page faults every step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _OLD_MAX_THRESHOLD = 2**25  # the limit of glibc before 2.35
 def configure_malloc() -> bool:
     """Let glibc reuse freed memory for tensors of up to 1 GiB; return whether it accepted the setting.
 
-    Only a training run calls this: a process that imports the library keeps its own settings.
+    Only a training run and the server call this: a process that imports the library keeps its own settings.
     """
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return False

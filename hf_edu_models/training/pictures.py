@@ -1,4 +1,4 @@
-"""The attention picture that a run saves beside its scores."""
+"""The pictures that a run saves beside its scores: its architecture, and what it attends to."""
 
 from __future__ import annotations
 
@@ -7,8 +7,18 @@ from pathlib import Path
 from typing import Any
 
 _ATTENTION_PICTURE = Path("pictures") / "attention.png"
+_ARCHITECTURE = Path("pictures") / "architecture.png"
 _LAST_COMMON_LETTER = "\u0530"  # Latin, Greek and Cyrillic come before it
 _MAX_CHARACTERS = 160  # a picture of a longer text is unreadable
+
+
+def save_architecture(model: Any, folder: Path) -> Path:
+    """Draw the model as `hf-edu draw` does."""
+    from ..explain.architecture import draw_architecture, find_parts
+    from ..plotting import save_figure
+
+    root = find_parts(model.config, type(model).__name__)
+    return save_figure(draw_architecture(root, root.kind), folder / _ARCHITECTURE)
 
 
 def choose_text(model: Any, samples: list[dict[str, Any]]) -> str | None:
