@@ -44,16 +44,15 @@ class BeamCache:
 
     def extend(self, sentences: int, beams: int) -> tuple[list[Past], Tensor]:
         """Slots for a new token of each beam; the past of each layer, and what to add to scores (N * H, M, P)."""
-        slots = slice(self.used, self.used + beams)
-        self.used = slots.stop
-        if slots.stop > self.states.shape[3]:
-            self.allocate(sentences, 2 * slots.start + _FIRST_TOKENS * beams)
+        first, self.used = self.used, self.used + beams
+        if self.used > self.states.shape[3]:
+            self.allocate(sentences, 2 * first + _FIRST_TOKENS * beams)
         mask = self.nothing_hidden
         if self.mask is not self.nothing_hidden:
-            self.mask[:, :, slots].diagonal(dim1=1, dim2=2).zero_()  # a beam sees its own new token
-            mask = self.mask[:, None, :, : slots.stop].expand(-1, self.heads, -1, -1).flatten(0, 1)
-        new = self.states[:, :, :, slots].unbind()  # of all layers at once
-        keys, values = self.states[:, :, :, : slots.stop].unbind(dim=1)
+            self.mask.narrow(2, first, beams).diagonal(dim1=1, dim2=2).zero_()  # a beam sees its own new token
+            mask = self.mask.narrow(2, 0, self.used)[:, None].expand(-1, self.heads, -1, -1).flatten(0, 1)
+        new = self.states.narrow(3, first, beams).unbind()  # of all layers at once
+        keys, values = self.states.narrow(3, 0, self.used).unbind(dim=1)
         return [Past(*parts) for parts in zip(new, keys.transpose(2, 3).unbind(), values.unbind(), strict=True)], mask
 
     def read_prompt(self, layers: list) -> None:

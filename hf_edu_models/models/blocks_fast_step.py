@@ -121,7 +121,7 @@ class TransformerStepper(AttentionStepper):
             positions = torch.arange(2 * self.past + _FIRST_POSITIONS, device=tokens.device)[: self.embeddings.limit]
             self.positions = self.embeddings.positions(positions).to(self.positions.dtype)
         self.past += 1
-        return self.embed_tokens(tokens) * self.embeddings.scale + self.positions[self.past - 1]
+        return torch.add(self.positions[self.past - 1], self.embed_tokens(tokens), alpha=self.embeddings.scale)
 
     def cache(self) -> EncoderDecoderCache:
         cache = EncoderDecoderCache(super().cache(), DynamicCache())

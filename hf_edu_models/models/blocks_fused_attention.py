@@ -131,7 +131,9 @@ class FusedAttentionLoop(torch.autograd.Function):
             if cell_grad is not None:
                 cell_grad = cell_grad + cells_grad[:, position]
             input_grad, state_grad, kept_grad, cell_grad = ctx.cell.backward(hidden_grad, cell_grad, step)
-            alpha_grad = alphas_grad[:, position] + torch.bmm(values, input_grad[:, :, None]).squeeze(-1)  # (B, S)
+            # A row times a transpose: MKL takes 4 to 12 times as long for the values times a column.
+            alpha_grad = torch.bmm(input_grad[:, None, :], values.transpose(1, 2)).squeeze(1)
+            alpha_grad = alpha_grad + alphas_grad[:, position]  # (B, S)
             scores_grad = step.alphas * (alpha_grad - (step.alphas * alpha_grad).sum(dim=-1, keepdim=True))
             query_grad, projected_grad = ctx.score.backward(scores_grad, step, keys, sums)
             torch.cat([projected_grad, state_grad], dim=-1, out=sums_grad[position])

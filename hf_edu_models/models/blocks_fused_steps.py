@@ -148,7 +148,7 @@ class FusedDot:
     def step(
         cls, hidden: Tensor, projected: Tensor, keys: Tensor, vector: Tensor | None, scratch: Tensor | None
     ) -> Tensor:
-        return torch.bmm(keys, hidden[:, :, None]).squeeze(-1)
+        return torch.bmm(hidden[:, None, :], keys.transpose(1, 2)).squeeze(1)
 
     @classmethod
     def backward(cls, scores_grad: Tensor, step: StepRecord, keys: Tensor, sums: ScoreGradients):

@@ -34,18 +34,16 @@ class LinearCrossEntropy(torch.autograd.Function):
             chunk = slice(start, start + chunk_size)
             targets = labels[chunk, None]
             logits = F.linear(hidden_states[chunk], weight, bias).to(loss.dtype)
-            # In place from here on: shift, exponentiate, divide. What is left is the softmax.
-            highest = logits.amax(dim=-1, keepdim=True)
-            logits -= highest
             target_logits = (1 - smoothing) * logits.gather(1, targets)
             if smoothing:
-                target_logits += smoothing * (F.linear(hidden_states[chunk], *mean_row).to(loss.dtype) - highest)
-            totals = logits.exp_().sum(dim=-1, keepdim=True)
-            loss += (totals.log() - target_logits).sum()
+                target_logits += smoothing * F.linear(hidden_states[chunk], *mean_row).to(loss.dtype)
+            highest = logits.amax(dim=-1, keepdim=True)
+            probs = torch.softmax(logits, dim=-1, out=logits)
+            # The highest probability is exp(highest) / sum_v exp(z_v), and never too small for its logarithm.
+            loss += (highest - target_logits - probs.amax(dim=-1, keepdim=True).log()).sum()
             if needs_grad:
-                logits_grad = logits.div_(totals)
-                logits_grad.scatter_add_(1, targets, torch.full_like(totals, smoothing - 1.0))
-                logits_grad = logits_grad.to(weight.dtype)
+                probs.scatter_add_(1, targets, torch.full_like(highest, smoothing - 1.0))
+                logits_grad = probs.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
                 weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
                 if bias is not None:

@@ -171,8 +171,8 @@ class BeamSearch:
         ends = self.which_end(tokens, position)
 
         masked = scores if ends is None else scores + ends * _IMPOSSIBLE
-        best = masked.topk(self.beams).indices
-        chosen, self.tokens, self.scores = parents.gather(1, best), tokens.gather(1, best), masked.gather(1, best)
+        self.scores, best = masked.topk(self.beams)
+        chosen, self.tokens = parents.gather(1, best), tokens.gather(1, best)
         self.history.append((self.rows, chosen, self.tokens))
         if ends is not None and bool(ends[:, : self.beams].any()):
             ends[:, self.beams :] = False  # a candidate below the best `num_beams` only stands by
@@ -191,7 +191,7 @@ class BeamSearch:
         ends = torch.isin(tokens, self.ends)
         if limits is not None:
             ends |= (position + 1 >= limits.to(self.rows.device)[self.rows])[:, None]
-        return ends
+        return ends if bool(ends.any()) else None
 
     def finish(self, scores: Tensor, ends: Tensor, has_ended: Tensor) -> None:
         """The best of the finished sequences, old and new."""

@@ -34,17 +34,21 @@ class SentenceEmbeddings:
         if not -len(self.layers) - 1 <= layer <= len(self.layers):
             raise ValueError(f"layer {layer} is not there; choose {-len(self.layers) - 1} to {len(self.layers)}")
         texts = [texts] if isinstance(texts, str) else list(texts)
-        rows = [tokenizer(text, truncation=True, max_length=self.config.max_position_embeddings) for text in texts]
-        longest_first = sorted(range(len(texts)), key=lambda index: -len(rows[index]["input_ids"]))
+        limit = self.config.max_position_embeddings
+        encoded = tokenizer(texts, truncation=True, max_length=limit) if texts else {"input_ids": []}
+        longest_first = sorted(range(len(texts)), key=lambda index: -len(encoded["input_ids"][index]))
+        is_last = layer in (-1, len(self.layers))  # the states of other layers are not kept then
         was_training = self.training
         self.eval()
         vectors = torch.empty(len(texts), self.config.hidden_size, dtype=self.dtype)
         starts = range(0, len(texts), batch_size)
         for start in logging.tqdm(starts, desc="encode", disable=not show_progress or len(starts) < 2):
             indices = longest_first[start : start + batch_size]
-            batch = tokenizer.pad([rows[index] for index in indices], return_tensors="pt").to(self.device)
-            outputs = self(**batch, output_hidden_states=True)
-            vectors[indices] = pool(outputs.hidden_states[layer], batch["attention_mask"], pooling).cpu()
+            rows = {name: [values[index] for index in indices] for name, values in encoded.items()}
+            batch = tokenizer.pad(rows, return_tensors="pt").to(self.device)
+            outputs = self(**batch, output_hidden_states=not is_last, return_dict=True)
+            states = outputs.last_hidden_state if is_last else outputs.hidden_states[layer]
+            vectors[indices] = pool(states, batch["attention_mask"], pooling).cpu()
         self.train(was_training)
         return nn.functional.normalize(vectors, dim=-1) if normalize else vectors
 

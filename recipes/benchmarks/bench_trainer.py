@@ -4,12 +4,13 @@
     python recipes/benchmarks/bench_trainer.py --sizes tiny --rounds 9   # short steps, where the overhead shows
     python -m cProfile -s tottime recipes/benchmarks/bench_trainer.py --sizes tiny --contenders ours --skip-memory
 
-The rounds of all three are interleaved and their medians compared. They train a new model with the same initialisation
-on the same batches in the same order, with the same collator, fused AdamW, a linear schedule and gradient clipping.
-Time is measured from the end of one step to the end of another, so it includes collating a batch, and not building the
-trainer. Ours is EduSeq2SeqTrainer (translation) or EduTrainer (texts) with the defaults of the recipes; transformers'
-has its own defaults. Neither evaluates nor saves here, and both log every 50 steps. Dropout is on. The final weights
-are compared with those of the bare loop, and the script exits with an error if they differ.
+The rounds of all three are interleaved and their medians compared. They train a new model with the same
+initialisation on the same batches in the same order, with the same collator, fused AdamW, a linear schedule and
+gradient clipping, and with the kernels that `cpu_kernels` chooses. CPU time is measured from the end of one step to
+the end of another, so it includes collating a batch, and not building the trainer. Ours is EduSeq2SeqTrainer
+(translation) or EduTrainer (texts) with the defaults of the recipes; transformers' has its own defaults. Neither
+evaluates nor saves here, and both log every 50 steps. Dropout is on. The final weights are compared with those of the
+bare loop, and the script exits with an error if they differ.
 
 "peak" is the peak memory of a process that runs one of the three, imports and model included.
 """
@@ -30,6 +31,7 @@ import torch
 import transformers
 from bench_transformer import SPECIAL, build, caption_lengths
 from datasets import Dataset
+from interleaved import machine
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from torch.utils.data import DataLoader
@@ -48,6 +50,7 @@ from hf_edu_models import (
     EduGPTForCausalLM,
     EduTransformerConfig,
     EduTransformerForConditionalGeneration,
+    cpu_kernels,
 )
 from hf_edu_models.data import collator_for
 from hf_edu_models.training import EduSeq2SeqTrainer, EduTrainer, RunArguments, configure_malloc
@@ -142,7 +145,7 @@ class Clock(TrainerCallback):
         self.ends = []
 
     def on_step_end(self, args=None, state=None, control=None, **kwargs):
-        self.ends.append(time.perf_counter())
+        self.ends.append(time.process_time())
 
     def seconds(self):
         """Mean time of a step, without the first ones."""
@@ -277,14 +280,12 @@ def main():
     args = parse_arguments()
     torch.set_num_threads(args.threads)
     configure_malloc()  # for all three, as every recipe does
+    choice = cpu_kernels.enable()
     if args.peak:
         train(args.contenders[0], Work(args, args.tasks[0], args.sizes[0]))
         print(own_peak())
         return
-    print(
-        f"torch {torch.__version__}, transformers {transformers.__version__}, {args.threads} thread(s); "
-        "a ratio above 1 is slower than the first"
-    )
+    print(f"{machine(choice)}, transformers {transformers.__version__}; a ratio above 1 is slower than the first")
     results = compare(args)
     if args.json:
         with open(args.json, "w") as file:
