@@ -22,13 +22,8 @@ COMMENT = re.compile(r"# \(([A-Z0-9, +]+?),?\)(?:  |$|, )")
 SIZES = {
     "H": {3},
     "K": {4},
-    "N": {
-        AXES["sentences"],
-        BATCH,
-        BATCH * SOURCE,
-        BATCH * LENGTH,
-        BATCH * LENGTH * CHOICES,
-    },  # sentences, or unpadded tokens
+    # sentences, or unpadded tokens
+    "N": {AXES["sentences"], BATCH, BATCH * SOURCE, BATCH * LENGTH, BATCH * LENGTH * CHOICES},
     "B": {BATCH, BATCH * CHOICES, BATCH * AXES["sentences"]},
     "T": {1, AXES["sentences"], SOURCE, LENGTH, LENGTH + 2},  # shared blocks run over sources and sentences, too
     "S": {1, SOURCE, LENGTH, LENGTH + 2, LENGTH + SOURCE},  # also the memory and the segment of a Transformer-XL
@@ -142,7 +137,7 @@ def run_everything():
     awd = CASES["recurrent-awd-lstm"]
     awd.build(**dropped).train()(**inputs_for(awd), **targets_for(awd))
     for name in ("seq2seq-cho", "bahdanau"):
-        CASES[name].build(form="fused").generate(random_ids(BATCH, SOURCE), num_beams=1, max_new_tokens=3)
+        CASES[name].build(form="fused").generate(random_ids(BATCH, SOURCE), num_beams=CHOICES, max_new_tokens=3)
     forgetful = CASES["seq2seq-cho"].build(teacher_forcing_ratio=0.5).train()
     for model in (forgetful, CASES["transformer"].build().train()):
         pairs = {"input_ids": random_ids(BATCH, SOURCE), "labels": random_ids(BATCH, LENGTH)}
