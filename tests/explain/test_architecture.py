@@ -66,6 +66,7 @@ def test_cells_show_their_equations_and_gates():
         drawn = texts(draw_architecture(find_parts(EduRecurrentConfig(cell_type=cell)), "title"))
         assert any(line.startswith(equation) for line in drawn), cell
         assert gate in drawn and any("unrolled" in line for line in drawn)
+        assert sum(line.startswith("h_t =") for line in drawn) == 1  # and not that of another paper
 
 
 def test_statistics_of_data_and_tied_embeddings_fit_the_twin():

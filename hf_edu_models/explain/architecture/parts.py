@@ -175,7 +175,8 @@ def _lines(module: nn.Module) -> list[str]:
     if heads and hasattr(module, "head_size"):
         return [f"{heads} heads of {module.head_size}"]
     if next(module.children(), None) is None or type(module).__name__.endswith("Cell"):
-        equations = _EQUATION.findall(_documentation(type(module)))
+        found = _EQUATION.findall(_documentation(type(module)))
+        equations = [line for line in found if not re.search(r"\w\. [A-Z]", line)]  # in a sentence: of another paper
         return [re.split(r";|: |  Eq", line)[0].strip(" .")[:_MAX_WIDTH] for line in equations][:_MAX_LINES]
     return []
 
