@@ -35,7 +35,7 @@ from .configuration_word_vectors import EduWordVectorsConfig
 def shift(states: Tensor, offset: int, fill: int = 0) -> Tensor:
     """At position t what was at t + offset; `fill` beyond the ends of the row."""
     length = states.shape[1]
-    kept = states[:, max(offset, 0) : length + min(offset, 0)]
+    kept = states[:, max(offset, 0) : max(length + min(offset, 0), 0)]
     shape = (states.shape[0], min(abs(offset), length), *states.shape[2:])
     parts = [kept, states.new_full(shape, fill)]
     return torch.cat(parts if offset > 0 else parts[::-1], dim=1)

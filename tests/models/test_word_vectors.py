@@ -75,6 +75,14 @@ def test_cbow_predicts_a_word_from_the_mean_of_its_window(form):
     assert_close(model(ids, labels=ids).loss, F.cross_entropy(model(ids).logits[0], ids[0]))
 
 
+@pytest.mark.parametrize("length", [1, 2, 3])
+@pytest.mark.parametrize("kind", [SKIP_GRAM, CBOW])
+def test_a_text_may_be_shorter_than_the_window(kind, length):
+    ids = random_ids(3, length)
+    losses = [build(kind, form=form)(ids, labels=ids).loss for form in ("eager", "fused")]
+    assert_close(*losses)
+
+
 def test_a_huffman_tree_gives_frequent_words_short_paths_and_probabilities_that_add_up_to_one():
     model, ids = build(CBOW, hierarchical_softmax=True), random_ids(2, 7)
     counts = [2**number for number in range(12)] + [5000] * 17

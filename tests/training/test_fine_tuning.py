@@ -217,7 +217,7 @@ def test_a_text_longer_than_the_positions_has_a_picture_of_its_start(tmp_path, m
     """A run of 12 positions whose first sample has more tokens."""
     from hf_edu_models.data import train_tokenizer
     from hf_edu_models.explain.attention import files
-    from hf_edu_models.training.attention_picture import choose_text, save_attention_picture
+    from hf_edu_models.training.pictures import choose_text, save_attention_picture
 
     text = "the weather is nice today and so we all went down to the beach together"
     tokenizer = train_tokenizer([text] * 5, kind="wordpiece", vocab_size=60, rung="bert", cache_dir=tmp_path)
