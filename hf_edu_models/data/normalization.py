@@ -23,17 +23,17 @@ def normalise(text: str, tokenizer: PreTrainedTokenizerFast) -> str:
 
 
 def kind_of(tokenizer: PreTrainedTokenizerFast) -> str:
-    """Which of the five kinds a tokenizer is, by its model and decoder."""
+    """Which of the six kinds a tokenizer is, by its model and decoder."""
     backend = tokenizer.backend_tokenizer
     name = type(backend.model).__name__
     if name == "WordLevel":
-        return "char" if type(backend.decoder).__name__ == "Fuse" else "word"
+        return {"Fuse": "char", "WordPiece": "whitespace"}.get(type(backend.decoder).__name__, "word")
     return {"WordPiece": "wordpiece", "BPE": "bpe", "Unigram": "unigram"}[name]
 
 
 def continuation_table(tokenizer: PreTrainedTokenizerFast) -> list[bool]:
     """For every token id, whether the token continues the word before it, for whole-word masking."""
-    starts = {"wordpiece": None, "bpe": "Ġ", "unigram": SPACE_MARK, "word": ""}
+    starts = {"wordpiece": None, "bpe": "Ġ", "unigram": SPACE_MARK, "word": "", "whitespace": ""}
     kind = kind_of(tokenizer)
     if kind not in starts:
         raise ValueError(f"a {kind} tokenizer does not know where words begin; use one of {', '.join(starts)}")
@@ -79,6 +79,11 @@ def _rebuild_wordpieces(parts: list[str], tokenizer: PreTrainedTokenizerFast) ->
     return " ".join(word for word in words if _is_known(word, backend))
 
 
+def _rebuild_tokens(parts: list[str], tokenizer: PreTrainedTokenizerFast) -> str:
+    known, split = tokenizer.get_vocab(), tokenizer.backend_tokenizer.pre_tokenizer.pre_tokenize_str
+    return " ".join(word for part in parts for word, _ in split(part) if word in known)
+
+
 def _is_known(word: str, backend: Tokenizer) -> bool:
     """Whether subwords of the vocabulary cover a word, by WordPiece's greedy longest match."""
     if len(word) > backend.model.max_input_chars_per_word:
@@ -100,4 +105,5 @@ _REBUILD = {
     "char": _rebuild_chars,
     "word": _rebuild_words,
     "wordpiece": _rebuild_wordpieces,
+    "whitespace": _rebuild_tokens,
 }

@@ -1,12 +1,14 @@
-"""Train a tokenizer on a corpus: five kinds, the special tokens of each rung, plain files that `AutoTokenizer` loads.
+"""Train a tokenizer on a corpus: six kinds, the special tokens of each rung, plain files that `AutoTokenizer` loads.
 
-| kind      | a token is                                        | decode returns                               |
-|-----------|---------------------------------------------------|----------------------------------------------|
-| bpe       | bytes, merged by frequency (as in GPT-2)          | every text, exactly                          |
-| unigram   | a likely subword (as in SentencePiece)            | every text, but a space at its very start    |
-| wordpiece | a word or a `##` subword (as in BERT)             | the known words, one space between           |
-| word      | a word or a punctuation mark, with its space      | every text of known words, as unigram        |
-| char      | a character                                       | every text of known characters               |
+| kind       | a token is                                        | decode returns                               |
+|------------|---------------------------------------------------|----------------------------------------------|
+| bpe        | bytes, merged by frequency (as in GPT-2)          | every text, exactly                          |
+| unigram    | a likely subword (as in SentencePiece)            | every text, but a space at its very start    |
+| wordpiece  | a word or a `##` subword (as in BERT)             | the known words, one space between           |
+| word       | a word or a punctuation mark, with its space      | every text of known words, as unigram        |
+| char       | a character                                       | every text of known characters               |
+| whitespace | what is between spaces, or a newline: for texts   | the known words, one space between           |
+|            | that are tokenized already (the Penn Treebank)    |                                              |
 
 All but wordpiece normalise to NFC first. For language models, unigram and word decode a space before the first word
 too: the new tokens of a generation then follow the prompt with their own space. `normalise` is the exact definition:
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerFast
 
-KINDS = ("wordpiece", "bpe", "unigram", "word", "char")
+KINDS = ("wordpiece", "bpe", "unigram", "word", "char", "whitespace")
 
 # Special tokens around a text, by template. Pairs: `$B` is the second text, `:1` its token type id.
 TEMPLATES = {
@@ -156,8 +158,8 @@ def _train_once(data: Any, names: list[str] | None, spec: TokenizerSpec, cache_d
 
 
 def _train(read: Callable[[], Iterator[list[str]]], spec: TokenizerSpec) -> Tokenizer:
-    if spec.kind == "char" and spec.template == "language_modeling":
-        read = _with_newlines(read, spec.min_frequency)
+    if spec.kind in ("char", "whitespace") and spec.template == "language_modeling":
+        read = _with_newlines(read)
     if spec.kind == "wordpiece":
         backend = _train_wordpiece(read, spec)
     else:
@@ -172,16 +174,12 @@ def _train(read: Callable[[], Iterator[list[str]]], spec: TokenizerSpec) -> Toke
     return tokenizer_kinds.add_byte_fallback(backend, spec.unk_token) if spec.kind == "unigram" else backend
 
 
-def _with_newlines(read: Callable[[], Iterator[list[str]]], times: int) -> Callable[[], Iterator[list[str]]]:
+def _with_newlines(read: Callable[[], Iterator[list[str]]]) -> Callable[[], Iterator[list[str]]]:
     """Rows contain no newline, but `language_modeling.py` joins them with newlines: the vocabulary needs it."""
 
     def read_all() -> Iterator[list[str]]:
-        has_text = False
         for texts in read():
-            has_text = True
-            yield texts
-        if has_text:
-            yield ["\n"] * times
+            yield [part for text in texts for part in (text, "\n")]
 
     return read_all
 

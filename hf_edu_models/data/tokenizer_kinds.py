@@ -1,4 +1,4 @@
-"""The five kinds of tokenizer, untrained: the normalizer, pre-tokenizer, model and decoder of each."""
+"""The six kinds of tokenizer, untrained: the normalizer, pre-tokenizer, model and decoder of each."""
 
 from __future__ import annotations
 
@@ -52,7 +52,23 @@ def _char(unk: str, lowercase: bool) -> Tokenizer:
     return _assemble(models.WordLevel(unk_token=unk), _nfc(lowercase), split, decoders.Fuse())
 
 
-BACKENDS = {"wordpiece": _wordpiece, "bpe": _bpe, "unigram": _unigram, "word": _word, "char": _char}
+def _whitespace(unk: str, lowercase: bool) -> Tokenizer:
+    from tokenizers import Regex, decoders, models, pre_tokenizers
+
+    lines = pre_tokenizers.Split("\n", behavior="isolated")
+    words = pre_tokenizers.Split(Regex(r"[^\S\n]+"), behavior="removed")
+    split, decoder = pre_tokenizers.Sequence([lines, words]), decoders.WordPiece(prefix=" ", cleanup=False)
+    return _assemble(models.WordLevel(unk_token=unk), _nfc(lowercase), split, decoder)
+
+
+BACKENDS = {
+    "wordpiece": _wordpiece,
+    "bpe": _bpe,
+    "unigram": _unigram,
+    "word": _word,
+    "char": _char,
+    "whitespace": _whitespace,
+}
 
 
 def _assemble(model: Any, normalizer: Any, pre_tokenizer: Any, decoder: Any) -> Tokenizer:

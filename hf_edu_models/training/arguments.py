@@ -65,7 +65,7 @@ class RecipeArguments:
     test_size: int | None = _option(
         None, "Number of rows of the test split; taken from the train split if the dataset has none."
     )
-    tokenizer: str = _option("bpe", "Type of tokenizer to train: bpe, unigram, wordpiece, word or char.")
+    tokenizer: str = _option("bpe", "Type of tokenizer to train: bpe, unigram, wordpiece, word, char or whitespace.")
     vocab_size: int = _option(8_000, "Maximum vocabulary size of the tokenizer.")
     lowercase: bool = _option(False, "Lowercase the texts, and ignore case in the scores.")
     max_length: int = _option(128, "Maximum sequence length in tokens; the block size of language models.")
@@ -362,6 +362,11 @@ class RunArguments(Seq2SeqTrainingArguments):
         "in the others. 0 for the schedule of --lr_scheduler_type.",
     )
     slanted_ratio: float = _option(32.0, "With --slanted_triangular: the highest learning rate divided by the lowest.")
+    halve_lr_after: float = _option(
+        0.0,
+        "Halve the learning rate after N epochs and after each one that follows (Zaremba et al. 2014: 4); 0 for the "
+        "schedule of --lr_scheduler_type.",
+    )
     teacher_forcing: str | None = _option(
         None,
         "Scheduled sampling: how the probability that a decoder reads the reference's token falls during training: "
@@ -414,6 +419,12 @@ class RunArguments(Seq2SeqTrainingArguments):
             raise ValueError(f"slanted_triangular must be at least 0 and below 1, got {self.slanted_triangular}")
         if self.slanted_ratio < 1:
             raise ValueError(f"slanted_ratio must be at least 1, got {self.slanted_ratio}")
+        if self.halve_lr_after < 0:
+            raise ValueError(f"halve_lr_after must be 0 or more, got {self.halve_lr_after:g}")
+        if self.halve_lr_after and self.slanted_triangular:
+            raise ValueError("halve_lr_after and slanted_triangular are both learning rate schedules; give one of them")
+        if self.halve_lr_after and self.max_steps > 0:
+            raise ValueError("halve_lr_after counts epochs; give --num_train_epochs instead of --max_steps")
         if not 0 < self.layer_lr_decay <= 1:
             raise ValueError(f"layer_lr_decay must be above 0 and at most 1, got {self.layer_lr_decay}")
         if self.max_minutes is not None and self.max_minutes <= 0:

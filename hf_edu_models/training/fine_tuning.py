@@ -1,10 +1,11 @@
 """How ULMFiT fine-tunes: lower learning rates for lower layers, a slanted triangular schedule, gradual unfreezing.
 
-Paper: Howard & Ruder 2018, arXiv:1801.06146.
+Paper: Howard & Ruder 2018, arXiv:1801.06146. `halving` is the schedule of Zaremba et al. 2014, arXiv:1409.2329.
 """
 
 from __future__ import annotations
 
+import math
 import re
 
 from torch import nn
@@ -93,3 +94,9 @@ def slanted_triangular(step: int, num_steps: int, cut_frac: float, ratio: float)
     cut = max(int(num_steps * cut_frac + 1e-9), 1)
     p = step / cut if step < cut else 1 - (step - cut) / max(num_steps - cut, 1)
     return (1 + max(p, 0.0) * (ratio - 1)) / ratio
+
+
+def halving(step: int, steps_per_epoch: float, after: float) -> float:
+    """The learning rate of a step as a fraction of the first one: half of it after so many epochs, then half of that."""
+    epochs = int(step / steps_per_epoch + 1e-9)
+    return 0.5 ** max(math.ceil(epochs + 1 - after), 0)

@@ -26,7 +26,7 @@ _COMMON = (
 _RARE = (
     "restore_callback_states_from_checkpoint", "report_to", "logging_steps", "save_total_limit", "num_proc", "licence",
     "dataset_config", "layer_lr_decay", "unfreeze_every", "slanted_triangular", "slanted_ratio", "new_weights",
-    "mixed_precision", "quiet",
+    "halve_lr_after", "mixed_precision", "quiet",
 )  # fmt: skip
 _EPILOG = """--device chooses cpu, cuda or mps. --help-all lists the options of Trainer too; all of them work here."""
 

@@ -30,7 +30,7 @@ from ..models.configuration_base import warn_of_other_ids
 from ..run_folder import STATE, UNFINISHED, RunStopped, clean_up_unfinished, explain_full_disk
 from .arguments import RunArguments
 from .checkpointing import checkpoint_to_resume, replace_files, replace_folder, rotate_checkpoints
-from .fine_tuning import GradualUnfreezing, layer_groups, slanted_triangular
+from .fine_tuning import GradualUnfreezing, halving, layer_groups, slanted_triangular
 from .label_smoothing import PenalisedSmoother
 from .live_page import LIVE_PAGE, LivePageCallback
 from .progress import has_progress_bars, use_one_line_progress
@@ -363,13 +363,16 @@ class ResumableTrainerMixin(_AnyTrainer):
         return self.optimizer
 
     def create_scheduler(self, num_training_steps: int, optimizer: torch.optim.Optimizer | None = None) -> Any:
-        """Slanted triangles if `slanted_triangular` is set."""
-        cut_frac = getattr(self.args, "slanted_triangular", 0.0)
-        if not cut_frac or self.lr_scheduler is not None:
+        """Slanted triangles if `slanted_triangular` is set, halves if `halve_lr_after` is."""
+        cut_frac, epochs = getattr(self.args, "slanted_triangular", 0.0), getattr(self.args, "halve_lr_after", 0.0)
+        if not (cut_frac or epochs) or self.lr_scheduler is not None:
             return super().create_scheduler(num_training_steps, optimizer)
-        settings = {"num_steps": num_training_steps, "cut_frac": cut_frac, "ratio": self.args.slanted_ratio}
         optimizer = self.optimizer if optimizer is None else optimizer
-        self.lr_scheduler = LambdaLR(optimizer, partial(slanted_triangular, **settings))
+        schedule = partial(halving, steps_per_epoch=num_training_steps / self.args.num_train_epochs, after=epochs)
+        if cut_frac:
+            settings = {"num_steps": num_training_steps, "cut_frac": cut_frac, "ratio": self.args.slanted_ratio}
+            schedule = partial(slanted_triangular, **settings)
+        self.lr_scheduler = LambdaLR(optimizer, schedule)
         self._created_lr_scheduler = True
         return self.lr_scheduler
 

@@ -101,7 +101,9 @@ def test_lossless_kinds_lose_nothing(trained):
         if continues and expected:
             assert got.startswith(" ")
             got = got[1:]
-        if kind == "wordpiece":
+        if kind == "whitespace":
+            assert got.split() == expected.split()
+        elif kind == "wordpiece":
             assert "".join(got.split()).casefold()[:3] == "".join(bare(expected, lowercase).split()).casefold()[:3]
         else:
             assert got == lost.get(kind, lambda text: text)(expected), repr(text)
@@ -112,7 +114,7 @@ def test_a_continuation_keeps_its_first_space(kind):
     tokenizer = train_tokenizer(LANGUAGES, kind, 1_500, rung="gpt")
     ids = tokenizer(LANGUAGES[0], add_special_tokens=False)["input_ids"]
     glued = tokenizer.decode(ids[:3]) + tokenizer.decode(ids[3:])
-    assert (glued == tokenizer.decode(ids)) == (kind != "wordpiece")  # whose spaces are not tokens
+    assert (glued == tokenizer.decode(ids)) == (kind not in ("wordpiece", "whitespace"))  # their spaces are not tokens
 
 
 def bare(text, lowercase):
@@ -128,6 +130,16 @@ def test_unknown_words_are_left_out():
     assert word.convert_ids_to_tokens(word("the dog sat")["input_ids"]) == ["<s>", "▁the", "<unk>", "▁sat"]
     char = train_tokenizer(["abc"], "char", 50)
     assert char.decode(char("axbyc")["input_ids"], skip_special_tokens=True) == "abc" == normalise("axbyc", char)
+
+
+def test_whitespace_keeps_the_tokens_of_a_tokenized_text():
+    """And the newline between two rows, which a language model reads as the end of a line."""
+    texts = ["mr. <unk> 's n.v. N", "", "= Title @-@ ="]
+    tokenizer = train_tokenizer(texts, "whitespace", 50, rung="recurrent")
+    ids = tokenizer("\n".join(texts), add_special_tokens=False)["input_ids"]
+    lines = ["mr.", "<unk>", "'s", "n.v.", "N", "\n", "\n", "=", "Title", "@-@", "="]
+    assert tokenizer.convert_ids_to_tokens(ids) == lines
+    assert kind_of(tokenizer) == "whitespace"
 
 
 def test_special_tokens_of_each_rung():
@@ -180,7 +192,7 @@ def test_separate_vocabularies():
     assert len(train_tokenizer(corpus, "word", 50)) == len(set(source.get_vocab()) | set(target.get_vocab()))
 
 
-@pytest.mark.parametrize("kind", ["bpe", "unigram", "wordpiece", "word", "char"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_the_vocabulary_is_at_most_vocab_size(kind):
     tokenizer = train_tokenizer(LANGUAGES, kind, 700)
     assert len(tokenizer) <= 700

@@ -11,7 +11,7 @@ from transformers import TrainerCallback, default_data_collator
 import hf_edu_models
 from hf_edu_models.run_folder import list_checkpoints
 from hf_edu_models.training import EduTrainer, GradualUnfreezing, average_weights, layer_groups
-from hf_edu_models.training.fine_tuning import layer_depths, slanted_triangular
+from hf_edu_models.training.fine_tuning import halving, layer_depths, slanted_triangular
 from hf_edu_models.training.run import Run, average_last_checkpoints
 
 LABELS = {"num_labels": 3}
@@ -87,6 +87,21 @@ def test_the_rate_rises_to_the_cut_and_falls_to_the_lowest(num_steps):
     assert rates[0] == pytest.approx(1 / 32) and rates[cut] == 1 and all(1 / 32 <= rate <= 1 for rate in rates)
     assert rates[: cut + 1] == sorted(rates[: cut + 1]) and rates[cut:] == sorted(rates[cut:], reverse=True)
     assert num_steps == 1 or rates[-1] == pytest.approx(1 / 32)
+
+
+def test_the_rate_is_halved_after_each_epoch():
+    """Zaremba et al. 2014, Section 4.1: four epochs at the full rate, then half of it after each epoch, of 13."""
+    rates = [halving(step, 10, 4) for step in range(130)]
+    assert rates[:40] == [1.0] * 40 and rates[40:50] == [0.5] * 10 and rates[-1] == 0.5**9
+
+
+def test_a_trainer_halves_the_rate(tmp_path):
+    model, _ = classifier("recurrent")
+    settings = {"halve_lr_after": 1, "learning_rate": 0.04, "num_train_epochs": 3, "logging_steps": 1}
+    trainer = EduTrainer(model, arguments(tmp_path, **settings), train_dataset=labelled())
+    trainer.train()
+    logged = [entry["learning_rate"] for entry in trainer.state.log_history if "learning_rate" in entry]
+    assert sorted(set(logged), reverse=True) == pytest.approx([0.04, 0.02, 0.01]) and logged[0] == 0.04
 
 
 def test_a_trainer_uses_the_schedule(tmp_path):
