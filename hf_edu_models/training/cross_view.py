@@ -47,16 +47,29 @@ class AuxiliaryModules(nn.Module):
             }
         )
 
-    def forward(self, states: Tensor) -> dict[str, Tensor]:
-        """Logits (B, T, N) of each view; `states` (B, T, 2D) have the forward direction first."""
+    def forward(self, states: Tensor, is_word: Tensor) -> dict[str, Tensor]:
+        """Logits (B, T, N) of each view at the first token of each word, where `is_word` (B, T).
+
+        Args:
+            states: (B, T, 2D), the forward direction first.
+        """
         ahead, back = states.chunk(2, dim=-1)  # each (B, T, D)
+        behind = F.pad(back, (0, 0, 0, 1)).take_along_dim(_next_words(is_word)[..., None], dim=1)
         inputs = {
             "forwards": ahead,
             "backwards": back,
             "future": F.pad(ahead[:, :-1], (0, 0, 1, 0)),  # the state before the word
-            "past": F.pad(back[:, 1:], (0, 0, 0, 1)),  # the state behind it
+            "past": behind,  # the state at the next word
         }
         return {name: self.networks[name](inputs[name]) for name in self.views}
+
+
+def _next_words(is_word: Tensor) -> Tensor:
+    """For each position, where the next word begins (B, T); T if there is none."""
+    length = is_word.shape[1]
+    starts = torch.arange(length, device=is_word.device).where(is_word, length)
+    at_or_after = F.pad(starts, (0, 1), value=length).flip(1).cummin(dim=1).values.flip(1)
+    return at_or_after[:, 1:]
 
 
 def cross_view_loss(primary: Tensor, auxiliary: dict[str, Tensor], is_word: Tensor) -> Tensor:
@@ -124,7 +137,7 @@ class CrossViewTrainer(EduTrainer):
         self.model.train()
         hidden_states = self.model.model(**batch, output_hidden_states=True, return_dict=True).hidden_states
         states = self.model.dropout(hidden_states[1])  # of the first layer
-        return cross_view_loss(target, self.auxiliary(states), is_word)
+        return cross_view_loss(target, self.auxiliary(states, is_word), is_word)
 
     def _draw_batch(self, size: int) -> dict[str, Tensor]:
         """Random rows that depend on the seed and the number of the batch: a resumed run draws the same."""

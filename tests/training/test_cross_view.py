@@ -68,7 +68,8 @@ def test_a_view_sees_its_side_and_nothing_else(view, tmp_path):
     ids = torch.randint(5, VOCAB_SIZE, (1, 7), generator=torch.Generator().manual_seed(0))
 
     def logits(ids):
-        return auxiliary(model.model(ids, output_hidden_states=True, return_dict=True).hidden_states[1])[view][0]
+        states = model.model(ids, output_hidden_states=True, return_dict=True).hidden_states[1]
+        return auxiliary(states, torch.ones_like(ids, dtype=torch.bool))[view][0]
 
     before = logits(ids)
     for other in range(7):
@@ -78,12 +79,26 @@ def test_a_view_sees_its_side_and_nothing_else(view, tmp_path):
             assert is_same == HIDDEN[view](position, other), (view, position, other)
 
 
+def test_what_is_behind_a_word_begins_with_the_next_word(tmp_path):
+    """Not with its own last tokens."""
+    trainer = trainer_for(tmp_path)
+    is_word = torch.tensor([[True, False, True, True, False, False]])
+    states = torch.randn(1, 6, 2 * trainer.model.config.hidden_size)
+    before = trainer.auxiliary(states, is_word)["past"][0]
+    for position, seen in ((0, 2), (2, 3), (3, None)):
+        changed = states.clone()
+        changed[:, [other for other in range(6) if other != seen]] += 1.0
+        torch.testing.assert_close(trainer.auxiliary(changed, is_word)["past"][0, position], before[position])
+
+
 def test_padding_changes_no_view(tmp_path):
     trainer = trainer_for(tmp_path)
     model, ids = trainer.model.eval(), torch.randint(5, VOCAB_SIZE, (1, 4))
     padded, mask = F.pad(ids, (0, 3)), torch.tensor([[1, 1, 1, 1, 0, 0, 0]])
     short, long = (
-        trainer.auxiliary(model.model(*each, output_hidden_states=True, return_dict=True).hidden_states[1])
+        trainer.auxiliary(
+            model.model(*each, output_hidden_states=True, return_dict=True).hidden_states[1], each[-1] > 0
+        )
         for each in ((ids,), (padded, mask))
     )
     for view in short:
