@@ -33,11 +33,12 @@ def parse_arguments():
 
 def below_the_bar(folder: Path, results: dict) -> str | None:
     """A sentence if a run is not above the bar of its preset; None if it is, or if its preset has none."""
-    bar, (split, scores) = results.get("bar"), _split(results)
-    if not bar or scores.get(bar["metric"], float("inf")) > bar["score"]:
+    bar = results.get("bar")
+    score = results["scores"].get(bar["split"], {}).get(bar["metric"]) if bar else None
+    if score is None or score > bar["score"]:
         return None
-    shown = " against ".join(_format(bar["metric"], score) for score in (scores[bar["metric"]], bar["score"]))
-    return f"{folder}: {split} {bar['metric']} {shown} of {bar['system']}; the run is not above its bar"
+    shown = " against ".join(_format(bar["metric"], each) for each in (score, bar["score"]))
+    return f"{folder}: {bar['split']} {bar['metric']} {shown} of {bar['system']}; the run is not above its bar"
 
 
 def tables(runs: list[dict], scores: list[str] | None = None) -> str:

@@ -85,7 +85,7 @@ def test_unfinished_runs_are_skipped_and_none_at_all_is_an_error(runs, tmp_path)
 
 
 def test_a_run_below_the_bar_of_its_preset_fails(tmp_path):
-    bar = {"system": "majority", "score": 0.6, "metric": "accuracy", "data": "rte", "split": "validation"}
+    bar = {"system": "majority", "score": 0.6, "metric": "accuracy", "data": "rte", "split": "test"}
     above = write_run(tmp_path / "above", 1, 0.7, "accuracy", bar=bar)
     equal = write_run(tmp_path / "equal", 1, 0.6, "accuracy", bar=bar)
     without = write_run(tmp_path / "without", 1, 0.1, "accuracy")
@@ -94,3 +94,6 @@ def test_a_run_below_the_bar_of_its_preset_fails(tmp_path):
     code, out, _ = table(above, equal, arguments=["--check"])
     assert code == 1 and f"{equal}: test accuracy 60.0% against 60.0% of majority; the run is not above its bar" in out
     assert table(equal)[0] == 0
+    # Only the rows that the bar was measured on are compared.
+    other = write_run(tmp_path / "other", 1, 0.5, "accuracy", bar=bar, splits=("validation",))
+    assert table(other, arguments=["--check"])[0] == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,7 +24,11 @@ class TextProbe:
 
 @dataclass(frozen=True)
 class TextProbes:
-    """Probes by layer and a baseline of word counts (tf-idf); `majority` is the accuracy of the most frequent label."""
+    """Probes by layer and a baseline of word counts (tf-idf).
+
+    Args:
+        majority: Accuracy of the label that is the most frequent in the train split.
+    """
 
     layers: list[TextProbe]
     tfidf: TextProbe
@@ -72,7 +77,7 @@ def probe_texts(
     counter = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\S+")
     counts = [counter.fit_transform(train[0]), counter.transform(test[0])]
     tfidf = _score(None, counts, train[1], test[1], seed)
-    majority = max(np.mean(np.array(test[1]) == label) for label in set(train[1]))
+    majority = np.mean(np.array(test[1]) == Counter(train[1]).most_common(1)[0][0])
     return TextProbes(probes, tfidf, float(majority), len(train[0]), len(test[0]), truncated)
 
 
