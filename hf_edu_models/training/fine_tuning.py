@@ -97,6 +97,6 @@ def slanted_triangular(step: int, num_steps: int, cut_frac: float, ratio: float)
 
 
 def halving(step: int, steps_per_epoch: float, after: float) -> float:
-    """The learning rate of a step as a fraction of the first one: half of it after so many epochs, then half of that."""
+    """The learning rate of a step as a fraction of the first one: half after so many epochs, then half of that, ..."""
     epochs = int(step / steps_per_epoch + 1e-9)
     return 0.5 ** max(math.ceil(epochs + 1 - after), 0)
