@@ -38,6 +38,13 @@ SCORED = 30_000  # most frequent words among which an analogy is solved
 BUCKETS = 200_000
 
 
+def existing_file(path):
+    """Known before the first training, not after it."""
+    if not Path(path).is_file():
+        raise argparse.ArgumentTypeError(f"no file {path}; give a table or file of questions")
+    return Path(path)
+
+
 def parse_arguments():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dataset", required=True, help="texts: a file, folder or built-in corpus")
@@ -50,8 +57,8 @@ def parse_arguments():
     parser.add_argument("--buckets", type=int, default=BUCKETS, help="vectors of the n-grams of fastText")
     parser.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
-    parser.add_argument("--similarities")
-    parser.add_argument("--analogies")
+    parser.add_argument("--similarities", type=existing_file)
+    parser.add_argument("--analogies", type=existing_file)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--without-gensim", action="store_true")
     parser.add_argument("--json", help="also write the figures to this file")
@@ -147,8 +154,8 @@ def score(args, words, vectors):
     scores = {}
     if args.similarities:
         table = word_table(words, vectors)
-        path = Path(args.similarities)
-        pairs = pandas.read_parquet(path) if path.suffix == ".parquet" else pandas.read_csv(path)
+        is_parquet = args.similarities.suffix == ".parquet"
+        pairs = pandas.read_parquet(args.similarities) if is_parquet else pandas.read_csv(args.similarities)
         groups = pairs.groupby("set") if "set" in pairs.columns else [("similarity", pairs)]
         for name, group in groups:
             columns = (group[column].tolist() for column in ("word1", "word2", "score"))
@@ -184,7 +191,8 @@ def main():
                     row = {"method": method, "system": system, "seed": seed}
                     row["words_per_cpu_second"] = round(total * args.epochs / seconds)
                     figures.append(row | score(args, words, vectors))
-                    print(*(f"{value:.3f}" if isinstance(value, float) else value for value in figures[-1].values()))
+                    values = figures[-1].values()
+                    print(*(f"{value:.3f}" if isinstance(value, float) else value for value in values), flush=True)
     report(figures)
     if args.json:
         Path(args.json).write_text(json.dumps(figures, indent=2) + "\n", "utf-8")
