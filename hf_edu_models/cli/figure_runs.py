@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -31,19 +32,12 @@ def reach(
     from ..plotting import check_picture_path
 
     check_picture_path(out)
-    if len(set(runs)) < len(runs):
-        raise ValueError("a run is listed twice; list each once")
-    names = dict(
-        zip(runs, runs if len({Path(run).name for run in runs}) < len(runs) else map(_name, runs), strict=True)
-    )
-    corpus = read_corpus(dataset, task=None if dataset == "stories" else "language_modeling")
-    if split not in corpus:
-        raise ValueError(f"{dataset} has no split {split!r}; it has {', '.join(corpus)}")
+    names, corpus = _names(runs), _read_texts(dataset, split)
     changes = {}
     for run in runs:
         with Console().status(f"reading with {run}"):
             model, tokenizer = load_with_head(run, trust_remote_code)
-            changes[names[run]] = measure(model, token_texts(tokenizer, corpus[split]["text"], length, texts))
+            changes[names[run]] = measure(model, token_texts(tokenizer, corpus["text"], length, texts))
     rows = [
         {"model": name, "distance": distance, "change": float(change)}
         for name, values in changes.items()
@@ -55,8 +49,57 @@ def reach(
     save_figure_and_values(draw_reach(changes, about), rows, out)
 
 
-def _name(run: str) -> str:
-    return Path(run).name
+@app.command()
+def context(
+    runs: Annotated[list[str], typer.Argument(help="Language models: runs, checkpoints or Hub ids.")],
+    dataset: Annotated[str, typer.Option(help="Texts: a built-in corpus, file, folder or Hub dataset.")] = "stories",
+    split: Split = "test",
+    longest: Annotated[int, typer.Option(help="Number of tokens of the longest context.", min=2)] = 128,
+    texts: Annotated[int, typer.Option(help="Number of tokens to predict.", min=2)] = 500,
+    segment: Annotated[
+        int | None,
+        typer.Option(help="Read in segments of so many tokens, each with the memory of those before.", min=1),
+    ] = None,
+    out: FigureAndTable = Path("context.png"),
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """What a longer context is worth: the perplexity of the same tokens, given 1, 2, 4, ... tokens before them."""
+    from ..checkpoints import length_limit, load_with_head
+    from ..experiments.reach import draw_contexts, effective_context, losses_by_context, token_windows
+    from ..plotting import check_picture_path
+
+    check_picture_path(out)
+    names, corpus = _names(runs), _read_texts(dataset, split)
+    contexts = [2**power for power in range(longest.bit_length())]
+    losses, rows = {}, []
+    for run in runs:
+        with Console().status(f"reading with {run}"):
+            model, tokenizer = load_with_head(run, trust_remote_code)
+            windows = token_windows(tokenizer, corpus, contexts[-1] + 1, texts)
+            lengths = [each for each in contexts if each <= (length_limit(model.config, tokenizer) or each)]
+            losses[names[run]] = values = losses_by_context(model, windows, lengths, segment)
+        ends = effective_context(lengths, values)
+        row = {"model": names[run], "effective context": ends}
+        rows += [row | {"context": each, "loss": float(loss)} for each, loss in zip(lengths, values, strict=True)]
+    shown = [row | {"perplexity": math.exp(row["loss"])} for row in rows]
+    print_table(shown, ("model", "context", "perplexity", "effective context"))
+    about = f"{len(windows)} tokens, {dataset}, {split}. A dot: the longest context that lowers the perplexity by 1%."
+    save_figure_and_values(draw_contexts(contexts, losses, about), shown, out)
+
+
+def _names(runs: list[str]) -> dict[str, str]:
+    """What each run is called in a figure: its folder's name, if no other has it."""
+    if len(set(runs)) < len(runs):
+        raise ValueError("a run is listed twice; list each once")
+    names = [Path(run).name for run in runs]
+    return dict(zip(runs, runs if len(set(names)) < len(runs) else names, strict=True))
+
+
+def _read_texts(dataset: str, split: str) -> Any:
+    corpus = read_corpus(dataset, task=None if dataset == "stories" else "language_modeling")
+    if split not in corpus:
+        raise ValueError(f"{dataset} has no split {split!r}; it has {', '.join(corpus)}")
+    return corpus[split]
 
 
 @app.command()

@@ -61,7 +61,7 @@ GROUPS = {
         *("bleu-by-length", "reversal", "heads", "positions", "masking", "nsp"),
         *("attention-steps", "key-value", "denoising", "scaling", "masks", "permutation"),
         *("descent", "rnn-types", "kernels", "poincare", "exposure", "long-time-lags"),
-        *("scores", "diversity", "reach", "landscape", "cross-lingual"),
+        *("scores", "diversity", "reach", "context", "landscape", "cross-lingual"),
     },
 }
 HEAVY = ("torch", "transformers", "datasets", "matplotlib", "numpy")

@@ -10,8 +10,17 @@ from typer.testing import CliRunner
 import hf_edu_models as edu
 from hf_edu_models.cli.commands import app
 from hf_edu_models.data import load_corpus, train_tokenizer
+from hf_edu_models.data.language_modeling import token_stream
 from hf_edu_models.experiments.landscape import draw_landscape, filter_normalised, landscape
-from hf_edu_models.experiments.reach import draw_reach, reach, token_texts
+from hf_edu_models.experiments.reach import (
+    draw_contexts,
+    draw_reach,
+    effective_context,
+    losses_by_context,
+    reach,
+    token_texts,
+    token_windows,
+)
 
 SIZES = {"hidden_size": 12, "num_hidden_layers": 1, "num_attention_heads": 3, "intermediate_size": 10}
 
@@ -57,6 +66,34 @@ def test_the_change_is_the_total_variation_of_each_prediction(models):
             one, other = (model(input_ids=each).logits[0].softmax(-1) for each in (input_ids[row : row + 1], changed))
             expected += (one - other).clamp(min=0).sum(-1)
     np.testing.assert_allclose(reach(models["state"], input_ids), expected / 2, rtol=1e-5)
+
+
+def test_a_context_beyond_the_window_changes_nothing(models, tokenizer):
+    corpus = load_corpus("stories", train_size=30, validation_size=3, test_size=3)["train"]
+    windows, contexts = token_windows(tokenizer, corpus, 17, 40), [1, 2, 4, 8, 16]
+    stream = token_stream(corpus, tokenizer)
+    assert windows.shape == (40, 17) and windows[-1].tolist() == stream[-17:].tolist()
+    losses = {name: losses_by_context(model, windows, contexts, batch_size=7) for name, model in models.items()}
+    assert np.ptp(losses["window"][2:]) < 1e-6 < np.ptp(losses["window"][:3])
+    with torch.no_grad():  # the loss of the last token, as the model computes it
+        logits = models["attention"].eval()(input_ids=windows[:, :-1]).logits[:, -1]
+    expected = torch.nn.functional.cross_entropy(logits, windows[:, -1])
+    assert losses["attention"][-1] == pytest.approx(float(expected), rel=1e-5)
+    assert len(draw_contexts(contexts, losses, "about").axes[0].lines) == 6
+    assert effective_context([1, 2, 4, 8], np.array([4.0, 3.5, 3.495, 3.6])) == 2
+
+
+def test_segments_carry_the_state_and_the_memory(models, tokenizer):
+    """A recurrent state loses nothing between two segments; of Transformer-XL the memory ends what it sees."""
+    ids = torch.randint(5, 40, (6, 13), generator=torch.Generator().manual_seed(0))
+    whole, parts = (losses_by_context(models["state"], ids, [12], segment)[0] for segment in (None, 5))
+    assert parts == pytest.approx(whole, rel=1e-5)
+    config = edu.EduTransformerXLConfig.for_tokenizer(tokenizer, **SIZES, memory_length=0)
+    model = edu.EduTransformerXLForCausalLM(config)
+    short, long = losses_by_context(model, ids, [4, 12], segment=4)
+    assert long == pytest.approx(short, rel=1e-5)
+    model.config.memory_length = model.model.config.memory_length = 4
+    assert losses_by_context(model, ids, [12], segment=4)[0] != pytest.approx(short, rel=1e-5)
 
 
 def test_texts_and_models_that_do_not_fit_are_rejected(models, tokenizer):
@@ -116,5 +153,10 @@ def test_the_commands_read_runs(models, tokenizer, tmp_path):
     run = CliRunner().invoke(app, [*arguments, "--out", str(out)])
     assert run.exit_code == 0, run.output + str(run.exception)
     assert out.read_bytes().startswith(b"\x89PNG") and out.with_suffix(".csv").read_text().count("\n") == 10
+    out = out.with_name("context.png")
+    done = CliRunner().invoke(app, ["figure", "context", *runs, "--longest", "9", "--texts", "5", "--out", str(out)])
+    assert done.exit_code == 0 and "effective context" in done.output, done.output
+    with open(out.with_suffix(".csv"), encoding="utf-8") as file:
+        assert [row["context"] for row in csv.DictReader(file)] == ["1", "2", "4", "8"] * len(runs)
     problem = CliRunner().invoke(app, ["figure", "reach", runs[0], runs[0]]).exception
     assert "listed twice" in str(problem)
