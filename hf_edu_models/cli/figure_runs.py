@@ -71,7 +71,8 @@ def context(
     check_picture_path(out)
     names, corpus = _names(runs), _read_texts(dataset, split)
     contexts = [2**power for power in range(longest.bit_length())]
-    losses, rows = {}, []
+    losses: dict[str, Any] = {}
+    rows: list[dict[str, Any]] = []
     for run in runs:
         with Console().status(f"reading with {run}"):
             model, tokenizer = load_with_head(run, trust_remote_code)
@@ -79,7 +80,7 @@ def context(
             lengths = [each for each in contexts if each <= (length_limit(model.config, tokenizer) or each)]
             losses[names[run]] = values = losses_by_context(model, windows, lengths, segment)
         ends = effective_context(lengths, values)
-        row = {"model": names[run], "effective context": ends}
+        row: dict[str, Any] = {"model": names[run], "effective context": ends}
         rows += [row | {"context": each, "loss": float(loss)} for each, loss in zip(lengths, values, strict=True)]
     shown = [row | {"perplexity": math.exp(row["loss"])} for row in rows]
     print_table(shown, ("model", "context", "perplexity", "effective context"))
