@@ -144,7 +144,7 @@ def draw_transfer(rows: list[dict[str, Any]], languages: tuple[str, str], about:
     axis.axhline(rows[0]["most frequent class"], color=GREY, linestyle="--", label="most frequent class")
     axis.set_xticks(range(len(variants)), [f"pre-trained on\n{name}" for name in variants])
     axis.set_ylabel("accuracy (%)")
-    axis.set_ylim(0, 112)
+    axis.set_ylim(0, 120)
     axis.legend(loc="upper left", ncols=3, fontsize=8.5)
     figure.suptitle("A task learnt in one language, tested in another", fontsize=12)
     add_caption(figure, about)
