@@ -14,11 +14,14 @@ from .figure_trained import app
 from .loading import read_corpus
 from .options import FigureAndTable, Model, Seed, Split, TrustRemoteCode
 
+Runs = Annotated[list[str], typer.Argument(help="Language models: runs, checkpoints or Hub ids.")]
+Texts = Annotated[str, typer.Option(help="Texts: a built-in corpus, file, folder or Hub dataset.")]
+
 
 @app.command()
 def reach(
-    runs: Annotated[list[str], typer.Argument(help="Language models: runs, checkpoints or Hub ids.")],
-    dataset: Annotated[str, typer.Option(help="Texts: a built-in corpus, file, folder or Hub dataset.")] = "stories",
+    runs: Runs,
+    dataset: Texts = "stories",
     split: Split = "test",
     length: Annotated[int, typer.Option(help="Number of tokens of each text.", min=2)] = 64,
     texts: Annotated[int, typer.Option(help="Number of texts.", min=2)] = 40,
@@ -32,7 +35,7 @@ def reach(
     from ..plotting import check_picture_path
 
     check_picture_path(out)
-    names, corpus = _names(runs), _read_texts(dataset, split)
+    names, corpus = _names(runs), _read_split(dataset, split)
     changes = {}
     for run in runs:
         with Console().status(f"reading with {run}"):
@@ -51,8 +54,8 @@ def reach(
 
 @app.command()
 def context(
-    runs: Annotated[list[str], typer.Argument(help="Language models: runs, checkpoints or Hub ids.")],
-    dataset: Annotated[str, typer.Option(help="Texts: a built-in corpus, file, folder or Hub dataset.")] = "stories",
+    runs: Runs,
+    dataset: Texts = "stories",
     split: Split = "test",
     longest: Annotated[int, typer.Option(help="Number of tokens of the longest context.", min=2)] = 128,
     texts: Annotated[int, typer.Option(help="Number of tokens to predict.", min=2)] = 500,
@@ -69,7 +72,7 @@ def context(
     from ..plotting import check_picture_path
 
     check_picture_path(out)
-    names, corpus = _names(runs), _read_texts(dataset, split)
+    names, corpus = _names(runs), _read_split(dataset, split)
     contexts = [2**power for power in range(longest.bit_length())]
     losses: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
@@ -79,13 +82,13 @@ def context(
             windows = token_windows(tokenizer, corpus, contexts[-1] + 1, texts)
             lengths = [each for each in contexts if each <= (length_limit(model.config, tokenizer) or each)]
             losses[names[run]] = values = losses_by_context(model, windows, lengths, segment)
-        ends = effective_context(lengths, values)
-        row: dict[str, Any] = {"model": names[run], "effective context": ends}
-        rows += [row | {"context": each, "loss": float(loss)} for each, loss in zip(lengths, values, strict=True)]
-    shown = [row | {"perplexity": math.exp(row["loss"])} for row in rows]
-    print_table(shown, ("model", "context", "perplexity", "effective context"))
+        row: dict[str, Any] = {"model": names[run], "effective context": effective_context(lengths, values)}
+        rows += [
+            row | {"context": each, "perplexity": math.exp(loss)} for each, loss in zip(lengths, values, strict=True)
+        ]
+    print_table(rows, ("model", "context", "perplexity", "effective context"))
     about = f"{len(windows)} tokens, {dataset}, {split}. A dot: the longest context that lowers the perplexity by 1%."
-    save_figure_and_values(draw_contexts(contexts, losses, about), shown, out)
+    save_figure_and_values(draw_contexts(contexts, losses, about), rows, out)
 
 
 def _names(runs: list[str]) -> dict[str, str]:
@@ -96,7 +99,7 @@ def _names(runs: list[str]) -> dict[str, str]:
     return dict(zip(runs, runs if len(set(names)) < len(runs) else names, strict=True))
 
 
-def _read_texts(dataset: str, split: str) -> Any:
+def _read_split(dataset: str, split: str) -> Any:
     corpus = read_corpus(dataset, task=None if dataset == "stories" else "language_modeling")
     if split not in corpus:
         raise ValueError(f"{dataset} has no split {split!r}; it has {', '.join(corpus)}")

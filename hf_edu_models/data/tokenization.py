@@ -160,6 +160,8 @@ def _train_once(data: Any, names: list[str] | None, spec: TokenizerSpec, cache_d
 def _train(read: Callable[[], Iterator[list[str]]], spec: TokenizerSpec) -> Tokenizer:
     if spec.kind in ("char", "whitespace") and spec.template == "language_modeling":
         read = _with_newlines(read)
+    if spec.kind == "whitespace":
+        read = _without_special_tokens(read, set(spec.special_tokens))
     if spec.kind == "wordpiece":
         backend = _train_wordpiece(read, spec)
     else:
@@ -180,6 +182,16 @@ def _with_newlines(read: Callable[[], Iterator[list[str]]]) -> Callable[[], Iter
     def read_all() -> Iterator[list[str]]:
         for texts in read():
             yield [part for text in texts for part in (text, "\n")]
+
+    return read_all
+
+
+def _without_special_tokens(read: Callable[[], Iterator[list[str]]], special: set[str]) -> Callable:
+    """A text that is tokenized already may contain `<unk>`; counted as a word, it would get a second id."""
+
+    def read_all() -> Iterator[list[str]]:
+        for texts in read():
+            yield [" ".join(word for word in text.split(" ") if word not in special) for text in texts]
 
     return read_all
 

@@ -74,6 +74,8 @@ def losses_by_context(
         segment: Read the context in segments of so many tokens, each with the memory of those before, as Transformer-XL
             was trained; by default in one piece.
     """
+    if not type(model).__name__.endswith(("ForCausalLM", "LMHeadModel")):
+        raise ValueError(f"{type(model).__name__} does not predict the next token; give a language model")
     losses = []
     with evaluation_mode(model):
         for length in contexts:

@@ -140,6 +140,8 @@ def test_whitespace_keeps_the_tokens_of_a_tokenized_text():
     lines = ["mr.", "<unk>", "'s", "n.v.", "N", "\n", "\n", "=", "Title", "@-@", "="]
     assert tokenizer.convert_ids_to_tokens(ids) == lines
     assert kind_of(tokenizer) == "whitespace"
+    assert tokenizer.convert_tokens_to_ids("<unk>") == tokenizer.unk_token_id  # spelled out, and no second one
+    assert sorted(tokenizer.get_vocab().values()) == list(range(len(tokenizer)))
 
 
 def test_special_tokens_of_each_rung():

@@ -104,6 +104,10 @@ def test_texts_and_models_that_do_not_fit_are_rejected(models, tokenizer):
     config = edu.EduRecurrentConfig.for_tokenizer(tokenizer, hidden_size=12, num_hidden_layers=1)
     with pytest.raises(ValueError, match="predicts no tokens of the text"):
         reach(edu.EduRecurrentForSequenceClassification(config), torch.tensor([[5, 6], [8, 7]]))
+    with pytest.raises(ValueError, match="does not predict the next token"):
+        losses_by_context(edu.EduBertForMaskedLM(edu.EduBertConfig(vocab_size=20, **SIZES)), torch.ones(2, 3), [1])
+    with pytest.raises(ValueError, match="too few for a context of 5000"):
+        token_windows(tokenizer, load_corpus("stories", train_size=3, validation_size=3, test_size=3)["test"], 5001, 3)
 
 
 def test_a_direction_has_the_norm_of_the_weights_row_by_row(models):
