@@ -19,7 +19,7 @@ class LinearCrossEntropy(torch.autograd.Function):
     loss = sum_p log(sum_v exp(z_pv)) - (1 - eps) z_py - eps mean_v(z_pv), with logits z = h W^T + b and smoothing eps
 
     The gradient of a chunk is computed while its logits exist, and backward only scales it: no logits are computed
-    twice, and no more than one chunk of them is in memory.
+    twice, and no more than one chunk of them is in memory. Under autocast to bfloat16 all three products are in it.
     """
 
     @staticmethod
@@ -30,6 +30,7 @@ class LinearCrossEntropy(torch.autograd.Function):
         bias_grad = torch.zeros_like(bias) if needs_grad and bias is not None else None  # (V,)
         mean_row = weight.mean(dim=0, keepdim=True), None if bias is None else bias.mean(dim=0, keepdim=True)
         loss = hidden_states.new_zeros((), dtype=torch.promote_types(hidden_states.dtype, torch.float32))
+        hidden_states, weight, bias = _autocast_to_bfloat16(hidden_states, weight, bias)
         for start in range(0, len(labels), chunk_size):
             chunk = slice(start, start + chunk_size)
             targets = labels[chunk, None]
@@ -45,13 +46,16 @@ class LinearCrossEntropy(torch.autograd.Function):
                 probs.scatter_add_(1, targets, torch.full_like(highest, smoothing - 1.0))
                 logits_grad = probs.to(weight.dtype)
                 hidden_grad[chunk] = logits_grad @ weight
-                weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
+                if weight_grad.dtype == weight.dtype:
+                    weight_grad.addmm_(logits_grad.t(), hidden_states[chunk].to(weight.dtype))
+                else:
+                    weight_grad += logits_grad.t() @ hidden_states[chunk]
                 if bias is not None:
-                    bias_grad += logits_grad.sum(dim=0)
+                    bias_grad += probs.sum(dim=0)
         if needs_grad and smoothing:
             # Smoothing adds the same gradient to every logit, so it is subtracted from the sums.
             hidden_grad -= smoothing * mean_row[0]
-            weight_grad -= smoothing / len(weight) * hidden_states.sum(dim=0)
+            weight_grad -= smoothing / len(weight) * hidden_states.sum(dim=0, dtype=weight_grad.dtype)
             if bias is not None:
                 bias_grad -= smoothing * len(labels) / len(weight)
         ctx.save_for_backward(hidden_grad, weight_grad, bias_grad)
@@ -61,6 +65,14 @@ class LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx, loss_grad):
         grads = [None if grad is None else grad * loss_grad.to(grad.dtype) for grad in ctx.saved_tensors]
         return *grads, None, None, None
+
+
+def _autocast_to_bfloat16(*tensors: Tensor | None) -> tuple[Tensor | None, ...]:
+    """The tensors as autocast would give them to a linear layer, if that is bfloat16; each is cast only once."""
+    device = tensors[0].device.type
+    if not torch.is_autocast_enabled(device) or torch.get_autocast_dtype(device) is not torch.bfloat16:
+        return tensors
+    return tuple(None if tensor is None else tensor.bfloat16() for tensor in tensors)
 
 
 def is_plain_linear(module: nn.Module) -> bool:

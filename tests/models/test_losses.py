@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from tiny import LENGTH, SOURCE, TRANSLATORS, by_name, random_ids
 from torch import nn
 from torch.testing import assert_close
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hf_edu_models.models.blocks_losses import classification_loss, logits_loss, shift_labels, token_loss
 
@@ -26,6 +27,42 @@ def test_token_loss_is_cross_entropy(bias, chunk_size, smoothing):
     mine, theirs = (torch.autograd.grad(3 * loss, inputs) for loss in (found, expected))
     for ours, reference in zip(mine, theirs, strict=True):
         assert_close(ours, reference)
+
+
+class DtypesOfProducts(TorchDispatchMode):
+    """Records what dtype each matrix product has."""
+
+    def __init__(self):
+        super().__init__()
+        self.dtypes = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        result = function(*args, **(kwargs or {}))
+        if function.overloadpacket.__name__ in ("mm", "addmm", "addmm_"):
+            self.dtypes.append(result.dtype)
+        return result
+
+
+@pytest.mark.parametrize("smoothing", [0.0, 0.2])
+def test_token_loss_under_autocast(smoothing):
+    """All products are in bfloat16, gradients in the dtype of the weights; torch's own are as far from float32."""
+    head = nn.Linear(24, 50)
+    hidden_states = torch.randn(3, 40, 24, requires_grad=True)
+    labels, inputs = torch.randint(0, 50, (3, 40)), [hidden_states, *head.parameters()]
+    exact = F.cross_entropy(head(hidden_states).flatten(0, 1), labels.flatten(), label_smoothing=smoothing)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = head(hidden_states)
+        theirs = F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=smoothing)
+        with DtypesOfProducts() as products:
+            ours = token_loss(hidden_states, head, labels, label_smoothing=smoothing, chunk_size=16)
+    assert len(products.dtypes) >= 3 * 8, "logits and two gradients of each chunk"
+    assert set(products.dtypes) == {torch.bfloat16}
+    assert_close(ours, exact, rtol=0.01, atol=0.01)
+    reference = torch.autograd.grad(exact, inputs, retain_graph=True)
+    found, others = (torch.autograd.grad(loss, inputs, retain_graph=True) for loss in (ours, theirs))
+    for mine, torchs, right in zip(found, others, reference, strict=True):
+        assert mine.dtype == torch.float32
+        assert (mine - right).norm() <= 1.5 * (torchs - right).norm() + 0.002 * right.norm()
 
 
 def test_token_loss_is_finite_for_large_logits():
