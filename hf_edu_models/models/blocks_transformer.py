@@ -13,6 +13,7 @@ from transformers.activations import ACT2FN
 from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+from .blocks_bfloat16_attention import attend, prefers_products
 from .blocks_dropout import Dropout
 from .blocks_unpadding import PADDED, Unpadding
 
@@ -107,10 +108,10 @@ class MultiHeadAttention(nn.Module):
 
     def attend_rows(self, projected: Tensor, lengths: tuple[int, ...]) -> Tensor:
         """The output of each head (N, H, K), each row of the batch on its own N tokens: no mask, no padding."""
-        attend, dropout = nn.functional.scaled_dot_product_attention, self.dropout.p if self.dropout.training else 0.0
+        dropout = self.dropout.p if self.dropout.training else 0.0
         states = projected.unflatten(-1, (3, 1, -1, self.head_size)).permute(1, 2, 3, 0, 4)
         rows = zip(*(part.split(lengths, dim=2) for part in states), strict=True)
-        heads = [attend(*row, dropout_p=dropout, scale=self.scaling).transpose(1, 2) for row in rows]
+        heads = [attend(query, key, value, None, self.scaling, dropout).transpose(1, 2) for query, key, value in rows]
         return torch.cat(heads, dim=1)[0]
 
     def cross_attend(
@@ -153,8 +154,11 @@ class MultiHeadAttention(nn.Module):
         Args:
             kwargs: what some implementations need besides, such as the paged cache of continuous batching.
         """
-        function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         dropout = self.dropout.p if self.dropout.training else 0.0
+        if implementation == "sdpa" and prefers_products(query, key):
+            is_causal = self.is_causal and mask is None and query.shape[2] > 1
+            return attend(query, key, value, mask, self.scaling, dropout, is_causal).transpose(1, 2), None
+        function = ALL_ATTENTION_FUNCTIONS.get_interface(implementation, eager_attention)
         return function(self, query, key, value, mask, dropout=dropout, scaling=self.scaling, **kwargs)
 
 

@@ -4,13 +4,15 @@
     python recipes/benchmarks/bench_training.py --rungs bert gpt --rounds 15
 
 A step is a forward pass, a backward pass and an update of fused AdamW, on one batch of the preset's size, not padded.
-"MKL" is torch as it is; "chosen" uses what the probe of `cpu_kernels` chose on this machine. The two take turns on the
-same model, and the medians of their CPU time are compared. "share" is the FLOP/s of the step's matrix products, divided
-by the FLOP/s of one large product with the best kernel that torch has here, MKL's or oneDNN's.
+"MKL" is torch as it is; "chosen" uses what the probe of `cpu_kernels` chose on this machine, and "bf16" also
+`--mixed_precision bf16`. They take turns on the same model, and the medians of their CPU time are compared. "share" is
+the FLOP/s of the step's matrix products, divided by the FLOP/s of one large product with the best float32 kernel that
+torch has here, MKL's or oneDNN's.
 """
 
 import argparse
 import json
+from functools import partial
 
 import torch
 from interleaved import machine, matrix_peaks, medians, with_kernels
@@ -82,12 +84,16 @@ def measure(rung, choice, rounds):
     model, settings = build(rung)
     batch, optimizer = make_batch(model, settings), torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
 
-    def step():
-        model(**batch).loss.backward()
+    def step(is_mixed=False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=is_mixed):
+            loss = model(**batch).loss
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
 
-    return medians({"MKL": with_kernels("off", step), "chosen": with_kernels(choice, step)}, rounds)
+    kernels = {"MKL": "off", "chosen": choice, "bf16": choice}
+    steps = {name: with_kernels(kernels[name], partial(step, name == "bf16")) for name in kernels}
+    return medians(steps, rounds)
 
 
 def main():
@@ -105,9 +111,9 @@ def main():
         seconds, flops = measure(rung, choice, args.rounds), count_flops(rung)
         shares = {name: flops / value / 1e9 / best for name, value in seconds.items()}
         results.append({"rung": rung, "seconds": seconds, "shares": shares, "peaks": peaks, "kernels": choice})
-        times = f"MKL {seconds['MKL'] * 1e3:6.1f} ms   chosen {seconds['chosen'] * 1e3:6.1f} ms"
-        ratio = f"{seconds['MKL'] / seconds['chosen']:5.2f}x"
-        print(f"{rung:12} {times} {ratio}   share {shares['MKL']:4.0%} -> {shares['chosen']:4.0%}", flush=True)
+        times = "   ".join(f"{name} {value * 1e3:6.1f} ms" for name, value in seconds.items())
+        ratios = " ".join(f"{seconds['MKL'] / seconds[name]:5.2f}x" for name in ("chosen", "bf16"))
+        print(f"{rung:12} {times}   {ratios}   share {shares['MKL']:4.0%} -> {shares['chosen']:4.0%}", flush=True)
     if args.json:
         with open(args.json, "w") as file:
             json.dump(results, file, indent=2)

@@ -24,6 +24,7 @@ from torch.testing import assert_close
 from transformers.cache_utils import DynamicLayer
 
 from hf_edu_models import EduTransformerConfig, EduTransformerForConditionalGeneration
+from hf_edu_models.models.blocks_bfloat16_attention import attend, prefers_products
 from hf_edu_models.models.blocks_cache import SharedSourceLayer
 from hf_edu_models.models.blocks_positions import SinusoidalPositions
 from hf_edu_models.models.blocks_transformer import MultiHeadAttention, eager_attention
@@ -45,6 +46,45 @@ def test_eager_attention_is_torchs():
         expected = F.scaled_dot_product_attention(query, key, value, attn_mask=reference)
         assert_close(heads, expected.transpose(1, 2))
         assert_close(weights.sum(-1), torch.ones(2, 3, 7))
+
+
+@pytest.mark.parametrize("mask", ["none", "causal", "boolean", "added"])
+def test_bfloat16_attention_is_as_near_to_float32_as_torchs(mask, monkeypatch):
+    """In outputs and gradients, by matrix products; they are what a CPU with kernels for bfloat16 runs."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    states = torch.randn(2, 3, 7, 4), torch.randn(2, 3, 5, 4), torch.randn(2, 3, 5, 4)
+    visible = torch.rand(2, 1, 7, 5) > 0.3
+    visible[..., 0] = True
+    hidden = torch.zeros(2, 1, 7, 5).masked_fill(~visible, torch.finfo(torch.float32).min)
+    masks = {"boolean": visible, "added": hidden}
+
+    def run(dtype, by_products):
+        query, key, value = (state.to(dtype, copy=True).requires_grad_() for state in states)
+        given = masks.get(mask)
+        given = given.to(dtype) if mask == "added" else given
+        if by_products:
+            assert prefers_products(query, key)
+            found = attend(query, key, value, given, 0.5, 0.0, is_causal=mask == "causal")
+        else:
+            options = {"attn_mask": given, "is_causal": mask == "causal", "scale": 0.5}
+            found = F.scaled_dot_product_attention(query, key, value, **options)
+        grads = torch.autograd.grad(found.float().square().sum(), (query, key, value))
+        return [each.float() for each in (found, *grads)]
+
+    exact, ours, torchs = run(torch.float32, False), run(torch.bfloat16, True), run(torch.bfloat16, False)
+    for right, mine, theirs in zip(exact, ours, torchs, strict=True):
+        assert (mine - right).norm() <= 2 * (theirs - right).norm() + 0.002 * right.norm()
+
+
+def test_which_attention_is_by_products(monkeypatch):
+    """Not in float32, and not for long texts, whose weights would fill the memory; dropout drops weights."""
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
+    short, long = torch.ones(1, 2, 64, 4, dtype=torch.bfloat16), torch.ones(1, 2, 1, 4, dtype=torch.bfloat16)
+    assert prefers_products(short, short) and not prefers_products(short.float(), short.float())
+    long = long.expand(1, 2, 4096, 4)
+    assert not prefers_products(long, long) and prefers_products(short, long)
+    heads = attend(short, short, short, None, 0.5, 0.5)
+    assert len(heads.unique()) > 20 and abs(heads.mean() - 1) < 0.1
 
 
 @pytest.mark.parametrize("form", ["eager", "sdpa"])
