@@ -14,7 +14,7 @@ import torch
 from transformers import Seq2SeqTrainingArguments
 
 from ..auto import LADDER
-from ..cpu_kernels import read_choice
+from ..cpu_kernels import has_fast_bfloat16, read_choice
 from ..data.masking import MASKINGS
 from ..data.named_values import named_texts, named_values, word_or_list
 from ..tasks import TASKS
@@ -25,7 +25,7 @@ from .teacher_forcing import check_schedule
 _OBJECTIVES = [name for name, task in TASKS.items() if "mlm_probability" in task.collator_options]
 OF_DATASET = ("dataset_config", "task", "columns", "source", "target", "data_options")  # of this one, not of another
 _COLUMNS = ("source", "target", "columns")
-_MIXED_PRECISION = ("auto", "no", "bf16")
+_MIXED_PRECISION = ("auto", "no", "bf16", "if_faster")
 
 
 def _option(default: Any, text: str) -> Any:
@@ -346,7 +346,11 @@ class RunArguments(Seq2SeqTrainingArguments):
     average_checkpoints: int = _option(0, "Average the last N checkpoints; kept only if the validation score improves.")
     early_stopping_patience: int = _option(0, "Stop after N evaluations without improvement; 0 disables it.")
     max_minutes: float | None = _option(None, "Stop training after N minutes.")
-    mixed_precision: str = _option("auto", "bf16, no, or auto: bf16 if the GPU supports it.")
+    mixed_precision: str = _option(
+        "auto",
+        "bf16, no, auto: bf16 if the GPU supports it, or if_faster: that, and bf16 on a CPU that is faster in it "
+        "(measured once per machine).",
+    )
     cpu_kernels: str = _option(
         "auto", "auto: use oneDNN for the matrix products that it computes faster than MKL on this CPU; or off."
     )
@@ -387,7 +391,9 @@ class RunArguments(Seq2SeqTrainingArguments):
     def __post_init__(self) -> None:
         self._check_values()
         has_bf16 = torch.cuda.is_available() and torch.cuda.is_bf16_supported() and not self.use_cpu
-        if self.mixed_precision == "bf16" or (self.mixed_precision == "auto" and has_bf16 and not self.fp16):
+        if self.mixed_precision == "if_faster" and not (torch.accelerator.is_available() and not self.use_cpu):
+            has_bf16 = has_fast_bfloat16()
+        if self.mixed_precision == "bf16" or (self.mixed_precision != "no" and has_bf16 and not self.fp16):
             self.bf16 = True
         if not torch.accelerator.is_available() or self.use_cpu:
             self.use_cpu = True  # without it several processes on CPUs do not find each other

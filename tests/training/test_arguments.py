@@ -18,7 +18,13 @@ from hf_edu_models.data import load_corpus
 from hf_edu_models.redaction import clean_value
 from hf_edu_models.run_folder import SETTINGS, read_settings
 from hf_edu_models.training import load_preset, parse_arguments, preset_names, presets, recipe_files
-from hf_edu_models.training.arguments import PretrainingArguments, RecipeArguments, arguments_class, settings_of
+from hf_edu_models.training.arguments import (
+    PretrainingArguments,
+    RecipeArguments,
+    RunArguments,
+    arguments_class,
+    settings_of,
+)
 from hf_edu_models.training.run import command, launch, start_run
 from hf_edu_models.training.setup import corpus_for
 
@@ -115,7 +121,10 @@ def test_a_size_overrides_the_preset_and_model_overrides_the_size(two_presets):
         (["--preset", "base", "--halve_lr_after", "4", "--max_steps", "9"], "counts epochs; give --num_train_epochs"),
         (["--preset", "base", "--halve_lr_after", "4", "--slanted_triangular", "0.1"], "give one of them"),
         (["--preset", "base", "--layer_lr_decay", "2"], "layer_lr_decay must be above 0 and at most 1, got 2"),
-        (["--preset", "base", "--mixed_precision", "fp8"], "mixed_precision must be one of auto, no, bf16; got 'fp8'"),
+        (
+            ["--preset", "base", "--mixed_precision", "fp8"],
+            "mixed_precision must be one of auto, no, bf16, if_faster; got 'fp8'",
+        ),
         (["--preset", "base", "--early_stopping_patience=-1"], "must be 0 or more"),
         (["--preset", "base", "--streaming"], "--streaming needs --max_steps"),
         (["--preset", "base", "--streaming", "--max_steps", "5", "--max_tokens", "9"], "--max_tokens needs the whole"),
@@ -405,6 +414,18 @@ def test_paths_inside_other_words_are_redacted():
     args.recipe, args.argv = RECIPE, words
     assert command(args) == f"python recipes/{RECIPE} --dataset=a.tsv --data_options data_files=b.tsv"
     assert clean_value({"data_files": ["/home/me/secret/b.tsv"]}) == {"data_files": ["b.tsv"]}
+
+
+@pytest.mark.parametrize("is_faster", [True, False])
+def test_mixed_precision_if_faster(is_faster, monkeypatch):
+    """On a CPU, bfloat16 only where it was measured to be faster; what was chosen is saved with the run."""
+    monkeypatch.setattr("hf_edu_models.training.arguments.has_fast_bfloat16", lambda: is_faster)
+    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
+    chosen = {
+        name: RunArguments(output_dir="run", mixed_precision=name) for name in ("if_faster", "auto", "no", "bf16")
+    }
+    assert [chosen[name].bf16 for name in chosen] == [is_faster, False, False, True]
+    assert settings_of(RecipeArguments(dataset="x"), chosen["if_faster"]).get("bf16", False) is is_faster
 
 
 def test_importing_does_not_configure_malloc():
