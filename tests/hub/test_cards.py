@@ -265,6 +265,13 @@ def test_a_folder_without_a_run_gets_a_shorter_card(run):
     assert counted < whole and f"{whole:,} parameters" in card.text
 
 
+@pytest.mark.parametrize(("saved", "shown"), [(1, ""), (5, ""), (None, ", num_beams=4")])
+def test_the_snippet_searches_as_the_run_was_scored(saved, shown, run):
+    config = transformers.GenerationConfig(num_beams=saved, max_new_tokens=9)
+    config.save_pretrained(run)
+    assert f"model.generate(**inputs{shown})" in make_card(run).text
+
+
 def test_the_card_shows_the_pictures_that_exist(run):
     text = write_card(run).read_text()
     assert (run / "pictures/loss.png").read_bytes().startswith(b"\x89PNG")

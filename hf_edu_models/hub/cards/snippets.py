@@ -59,8 +59,8 @@ def _max_new_tokens(checkpoint: Checkpoint, count: int) -> str:
 
 def translate(checkpoint: Checkpoint, sample: dict[str, Any]) -> str:
     length = _max_new_tokens(checkpoint, 64)
-    # A checkpoint that was scored with beam search has its number of beams in its generation config.
-    beams = "" if (checkpoint.generation.get("num_beams") or 1) > 1 else ", num_beams=4"
+    # The number of beams that a run was scored with, 1 if greedily, is in its generation config.
+    beams = "" if checkpoint.generation.get("num_beams") else ", num_beams=4"
     source = _example(sample, "source", "5 March 2021")
     return f"""inputs = tokenizer([{source}]{_truncation(checkpoint)}, return_tensors="pt")
 outputs = model.generate(**inputs{beams}{length})
