@@ -17,8 +17,8 @@ def prefers_products(query: Tensor, key: Tensor) -> bool:
     """Whether matrix products are the faster form for these."""
     if query.dtype is not torch.bfloat16 or query.device.type != "cpu" or torch.compiler.is_compiling():
         return False
-    is_plain = type(query) is Tensor and type(key) is Tensor and query.shape[:-2] == key.shape[:-2]
-    is_small = query.shape[:-1].numel() * key.shape[-2] <= _MAX_WEIGHTS
+    is_plain = type(query) is Tensor and type(key) is Tensor and query.dtype == key.dtype
+    is_small = query.shape[:-1].numel() * key.shape[-2] <= _MAX_WEIGHTS and query.shape[:-2] == key.shape[:-2]
     has_kernels = torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()
     return is_plain and is_small and has_kernels
 

@@ -557,6 +557,17 @@ def test_bfloat16_is_close(case, form):
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
+@pytest.mark.parametrize("case", **by_name(TRANSLATORS))
+def test_a_float32_source_is_read_under_autocast(case):
+    """As in evaluations of Trainer, where autocast wraps `forward` and not the encoder that `generate()` runs."""
+    model, inputs, targets = case.build(), with_mask(case), targets_for(case)
+    expected = model(**inputs, **targets).loss
+    encoded = model.get_encoder()(**inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = model(encoder_outputs=encoded, attention_mask=inputs["attention_mask"], **targets).loss
+    assert_close(found.float(), expected, rtol=0.1, atol=0.1)
+
+
 @FORMS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("case", **by_name(EVERY))
