@@ -557,14 +557,15 @@ def test_bfloat16_is_close(case, form):
     assert all(parameter.grad is None or parameter.grad.isfinite().all() for parameter in model.parameters())
 
 
-@pytest.mark.parametrize("case", **by_name(TRANSLATORS))
-def test_a_float32_source_is_read_under_autocast(case):
-    """As in evaluations of Trainer, where autocast wraps `forward` and not the encoder that `generate()` runs."""
-    model, inputs, targets = case.build(), with_mask(case), targets_for(case)
-    expected = model(**inputs, **targets).loss
-    encoded = model.get_encoder()(**inputs)
-    with torch.autocast("cpu", torch.bfloat16):
-        found = model(encoder_outputs=encoded, attention_mask=inputs["attention_mask"], **targets).loss
+@pytest.mark.parametrize("case", **by_name(GENERATORS))
+def test_generate_where_only_forward_is_under_autocast(case):
+    """As in evaluations of Trainer: Accelerate wraps `forward`, and `generate()` runs an encoder in float32."""
+    model, inputs = case.build(), inputs_for(case)
+    inputs.pop("decoder_input_ids", None)
+    options = {"max_new_tokens": 1, "do_sample": False, "output_logits": True, "return_dict_in_generate": True}
+    expected = model.generate(**inputs, **options).logits[0]
+    model.forward = torch.autocast("cpu", torch.bfloat16)(model.forward)
+    found = model.generate(**inputs, **options).logits[0]
     assert_close(found.float(), expected, rtol=0.1, atol=0.1)
 
 
