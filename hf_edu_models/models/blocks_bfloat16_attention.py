@@ -1,7 +1,6 @@
-"""Attention in bfloat16 on a CPU, by matrix products: torch's `sdpa` is several times slower there.
+"""Attention in bfloat16 on a CPU, by matrix products: torch's `sdpa` is slower there, above all its backward pass.
 
-What `sdpa` gains by never holding the weights of all pairs it loses again, backwards above all, where short sequences
-took ten times as long. Long ones, whose weights would fill the memory, stay with it.
+Long sequences, whose weights would fill the memory, stay with `sdpa`, which never holds the weights of all pairs.
 
 Shapes: B batch, H heads, T length of the queries, S length of the keys, K size of a head.
 """

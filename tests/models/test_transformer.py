@@ -48,6 +48,10 @@ def test_eager_attention_is_torchs():
         assert_close(weights.sum(-1), torch.ones(2, 3, 7))
 
 
+HAS_ONEDNN = pytest.mark.skipif(not torch.backends.mkldnn.is_available(), reason="this torch has no oneDNN")
+
+
+@HAS_ONEDNN
 @pytest.mark.parametrize("mask", ["none", "causal", "boolean", "added"])
 def test_bfloat16_attention_is_as_near_to_float32_as_torchs(mask, monkeypatch):
     """In outputs and gradients, by matrix products; they are what a CPU with kernels for bfloat16 runs."""
@@ -76,6 +80,7 @@ def test_bfloat16_attention_is_as_near_to_float32_as_torchs(mask, monkeypatch):
         assert (mine - right).norm() <= 2 * (theirs - right).norm() + 0.002 * right.norm()
 
 
+@HAS_ONEDNN
 def test_which_attention_is_by_products(monkeypatch):
     """Not in float32, and not for long texts, whose weights would fill the memory; dropout drops weights."""
     monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: True)
