@@ -123,9 +123,9 @@ def _interval(runs: list[dict], score: str) -> str:
 
 
 def _format(score: str, value: float) -> str:
-    """Fractions as percentages."""
+    """Fractions as percentages; those of SQuAD are from 0 to 100 already."""
     if score in IN_PERCENT:
-        return f"{100 * value:.1f}%"
+        return f"{value if value > 1 else 100 * value:.1f}%"
     return f"{value:.{DECIMALS.get(score, 3)}f}"
 
 

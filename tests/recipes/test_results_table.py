@@ -11,7 +11,7 @@ SCRIPT = Path(__file__).parents[2] / "recipes" / "benchmarks" / "results_table.p
 
 
 def write_run(folder, seed, score, metric="bleu", splits=("test", "validation"), published=(), command=None, bar=None):
-    scores = {metric: score, f"{metric}_interval": [score - 1, score + 1]}
+    scores = {metric: score, f"{metric}_interval": [score - 0.25, score + 0.25]}
     results = {
         "model_type": "edu_bahdanau",
         "architecture": "EduBahdanauForConditionalGeneration",
@@ -67,7 +67,7 @@ def test_seeds_are_one_row_and_each_task_a_table(runs):
     assert (published["model"], published["bleu"]) == ("published: a tutorial", "28.3")
     assert published["run"] == "not like for like: greedy search"
     only = dict(zip(cells(classes[2]), cells(classes[4]), strict=True))
-    assert (only["accuracy"], only["interval or seeds"]) == ("**50.0%**", "-50.0% to 150.0% (seed 1)")
+    assert (only["accuracy"], only["interval or seeds"]) == ("**50.0%**", "25.0% to 75.0% (seed 1)")
 
 
 def test_the_best_is_bold_and_low_perplexity_is_better(tmp_path):
@@ -97,3 +97,8 @@ def test_a_run_below_the_bar_of_its_preset_fails(tmp_path):
     # Only the rows that the bar was measured on are compared.
     other = write_run(tmp_path / "other", 1, 0.5, "accuracy", bar=bar, splits=("validation",))
     assert table(other, arguments=["--check"])[0] == 0
+
+
+def test_percentages_of_squad_are_not_multiplied_again(tmp_path):
+    _, out, _ = table(write_run(tmp_path / "a", 1, 31.5, "f1"))
+    assert "**31.5%**" in out and "31.2% to 31.8%" in out
