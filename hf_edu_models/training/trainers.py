@@ -329,7 +329,8 @@ class ResumableTrainerMixin(_AnyTrainer):
                 f"the checkpoint lacks {len(missing)} weights of {type(self.model).__name__}, such as {missing[0]}; "
                 "resume from another one"
             )
-        super()._issue_warnings_after_load(load_result)
+        untied = [name for name in load_result.missing_keys if name not in lacking]
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=untied))
 
     def _load_best_model(self) -> None:
         if self.state.best_model_checkpoint:

@@ -7,13 +7,15 @@ import shutil
 
 import pytest
 import torch
+import transformers
 from safetensors.torch import load_file, save_file
 from test_stopping import run
 
+from hf_edu_models import EduRecurrentConfig, EduRecurrentForCausalLM
 from hf_edu_models.data import notes
 from hf_edu_models.manifest import MANIFEST, find_damage, write_manifest
 from hf_edu_models.run_folder import list_checkpoints
-from hf_edu_models.training import last_checkpoint
+from hf_edu_models.training import EduTrainer, last_checkpoint
 
 STEPS = ("--max_steps", "12", "--save_total_limit", "4")
 WEIGHTS, OPTIMIZER, SCHEDULER, RNG = "model.safetensors", "optimizer.pt", "scheduler.pt", "rng_state.pth"
@@ -316,6 +318,20 @@ def test_a_damaged_best_checkpoint_is_not_loaded_at_the_end(killed):
     flip(WEIGHTS)(killed / "checkpoint-3")
     with pytest.raises(ValueError, match=r"checkpoint-3 is damaged: model.safetensors has changed"):
         trainer._load_best_model()
+
+
+def test_a_tied_weight_is_not_reported_as_missing(tmp_path, monkeypatch):
+    from tiny_runs import arguments
+
+    config = EduRecurrentConfig(vocab_size=20, hidden_size=8, num_hidden_layers=1, tie_word_embeddings=True)
+    trainer = EduTrainer(EduRecurrentForCausalLM(config), arguments(tmp_path / "run"))
+    trainer.save_model(str(tmp_path / "best"))
+    write_manifest(tmp_path / "best")
+    warnings = []
+    monkeypatch.setattr(transformers.trainer.logger, "warning", lambda message, *_: warnings.append(message))
+    trainer.state.best_model_checkpoint = str(tmp_path / "best")
+    trainer._load_best_model()
+    assert not warnings
 
 
 def test_the_files_of_a_checkpoint_have_the_same_permissions(finished):
