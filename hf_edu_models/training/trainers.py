@@ -321,7 +321,8 @@ class ResumableTrainerMixin(_AnyTrainer):
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         """A weight that the checkpoint lacks would keep its random values; tied weights are saved once."""
         weights = self.model.state_dict()
-        lacking = {*load_result.missing_keys} - {*(self.model._keys_to_ignore_on_save or ())}
+        ignored = {*(self.model._keys_to_ignore_on_save or ())}
+        lacking = {*load_result.missing_keys} - ignored
         loaded = {weight.data_ptr() for name, weight in weights.items() if name not in lacking}
         missing = sorted(name for name in lacking if name in weights and weights[name].data_ptr() not in loaded)
         if missing:
@@ -329,8 +330,8 @@ class ResumableTrainerMixin(_AnyTrainer):
                 f"the checkpoint lacks {len(missing)} weights of {type(self.model).__name__}, such as {missing[0]}; "
                 "resume from another one"
             )
-        untied = [name for name in load_result.missing_keys if name not in lacking]
-        super()._issue_warnings_after_load(load_result._replace(missing_keys=untied))
+        # What is lacking and not missing is tied to what was loaded: nothing that Trainer should warn of.
+        super()._issue_warnings_after_load(load_result._replace(missing_keys=[*ignored & {*load_result.missing_keys}]))
 
     def _load_best_model(self) -> None:
         if self.state.best_model_checkpoint:
